@@ -1,0 +1,1 @@
+"""The seams: what parts of nbagent may know of each other."""

@@ -1,0 +1,193 @@
+"""From a provider's status and words to a typed error."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+import orjson
+
+from nbagent.errors import (
+    AuthError,
+    BadRequestError,
+    ContextOverflowError,
+    ModelError,
+    NotFoundError,
+    OverloadedError,
+    RateLimitError,
+    ServerError,
+    TransportError,
+)
+
+__all__ = ["error_for", "error_in_stream", "retry_after_s", "shorten"]
+
+_BODY = 2_000  # characters of a body that an error carries
+
+# The ways in which servers say that a request is larger than the model's window.
+# Source: https://platform.openai.com/docs/guides/error-codes (context_length_exceeded),
+# https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+# (exceed_context_size_error), and vLLM's, Groq's and Anthropic's wordings, 2026-07.
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|exceed_context_size_error|maximum context length"
+    r"|exceeds? the (?:available|model'?s)? ?context|context (?:window|size|length) (?:is |was )?exceed"
+    r"|prompt is too long|input is too long|reduce the length of the (?:messages|prompt)"
+    r"|exceeds? the (?:maximum|model'?s) (?:context|input|number of tokens)",
+    re.IGNORECASE,
+)
+
+
+def error_for(
+    status: int, text: str, *, host: str, retry_after_s: float | None = None
+) -> ModelError:
+    """The typed error for a status from 300 on and the body that came with it."""
+    words = _words(text)
+    kind, hint, recoverable = _kind(status, text)
+    said = f": {words}" if words else ""
+    return kind(
+        f"{host} answered {status}{said}{hint}",
+        status=status,
+        retry_after_s=retry_after_s,
+        body=shorten(text, _BODY),
+        recoverable=recoverable,
+    )
+
+
+def error_in_stream(error: object, *, host: str, body: str) -> ModelError:
+    """The typed error for an error object that came inside a stream of status 200.
+
+    Source: https://openrouter.ai/docs/api-reference/errors and
+    https://console.groq.com/docs/errors (an `error` key in a chunk), 2026-07.
+    """
+    status = 0
+    if isinstance(error, dict):
+        fields = cast("dict[str, Any]", error)
+        for key in ("code", "status", "status_code"):
+            value = fields.get(key)
+            if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+                status = int(value)
+                break
+        kind = f"{fields.get('type') or ''} {fields.get('code') or ''}".lower()
+    else:
+        kind = ""
+    if not 400 <= status < 600:
+        status = _status_of(kind)
+    found, hint, recoverable = _kind(status, body)
+    words = _words(body) or "no reason given"
+    return found(
+        f"{host} broke off its answer: {words}{hint}",
+        status=status,
+        body=shorten(body, _BODY),
+        recoverable=recoverable,
+    )
+
+
+def _status_of(kind: str) -> int:
+    """The status that an error's type would have had as an answer of its own."""
+    for word, status in (
+        ("rate_limit", 429),
+        ("quota", 429),
+        ("overloaded", 529),
+        ("unavailable", 503),
+        ("auth", 401),
+        ("permission", 403),
+        ("not_found", 404),
+        ("invalid_request", 400),
+        ("tool_use_failed", 400),
+        ("exceed_context_size", 400),
+        ("context_length", 400),
+    ):
+        if word in kind:
+            return status
+    return 500
+
+
+def _kind(status: int, text: str) -> tuple[type[ModelError], str, bool | None]:
+    match status:
+        case 401 | 403:
+            return AuthError, " (check the API key and what it may use)", None
+        case 429 if "insufficient_quota" in text:
+            return RateLimitError, "", False  # waiting does not help
+        case 429:
+            return RateLimitError, "", None
+        case 413:
+            return ContextOverflowError, "", None
+        case _ if _OVERFLOW.search(text):
+            return ContextOverflowError, "", None
+        case 404:
+            return NotFoundError, " (check the model's name and base_url)", None
+        case 408:
+            return TransportError, "", None
+        case 503 | 529:
+            return OverloadedError, "", None
+        case _ if status >= 500:
+            return ServerError, "", None
+        case _:
+            return BadRequestError, "", None
+
+
+def _words(text: str) -> str:
+    """What the body says to a person: the message of a JSON error, or the text of a page."""
+    try:
+        found = _message(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        found = ""
+        if "<" in text:
+            text = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text)
+    return shorten(found or text, 500)
+
+
+def _message(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(_message, cast("list[object]", value))))
+    if not isinstance(value, dict):
+        return ""
+    fields = cast("dict[str, Any]", value)
+    for key in ("error", "message", "detail", "msg"):
+        found = _message(fields.get(key))
+        if found:
+            # OpenRouter: "Provider returned error", and the provider's own words beside it.
+            raw = (
+                _message((fields.get("metadata") or {}).get("raw")) if "metadata" in fields else ""
+            )
+            return f"{found}: {raw}" if raw else found
+    return ""
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text in one line if it is short, cut with the number of characters left out."""
+    text = " ".join(text.split()) if limit <= 500 else text
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asked to wait; None if it said nothing that can be read.
+
+    Source: https://www.rfc-editor.org/rfc/rfc9110#field.retry-after (seconds or a date; 2022-06)
+    and OpenAI's `retry-after-ms`
+    (https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py, 2026-07).
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after", "")
+    seconds = _number(value)
+    if seconds is not None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None

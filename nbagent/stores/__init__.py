@@ -1,0 +1,1 @@
+"""Event logs on disk; a session without a store stays in memory."""
