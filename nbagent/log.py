@@ -12,6 +12,7 @@ import contextlib
 import gc
 import time
 import uuid
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,10 @@ class Log:
         self.writable = store is None
         self.seeded = False
         """Whether events of an earlier life stand at the front, not yet marked by an end-seed."""
+        self.speakers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Agents that have made a request on this object."""
+        self.left: list[dict[str, Any]] = []
+        """Notices that came after a run had ended, for the next one."""
         self._pending: list[tuple[int, bytes]] = []
         self._run: list[Chunk] = []
         self._blocks: dict[tuple[int, str], list[str]] = {}

@@ -18,7 +18,7 @@ __all__ = ["STEPS", "SurfaceState", "start"]
 class SurfaceState:
     """Nodes, the hash of the prefix that ends at each, and the event that each came from."""
 
-    __slots__ = ("generation", "hashes", "nodes", "seqs")
+    __slots__ = ("generation", "hashes", "nodes", "seqs", "size")
 
     def __init__(self) -> None:
         self.nodes = Nodes()
@@ -26,6 +26,8 @@ class SurfaceState:
         self.seqs: list[int] = []
         self.generation = 0
         """How often a span was replaced."""
+        self.size = 0
+        """Bytes of all nodes."""
 
     @property
     def digest(self) -> str:
@@ -40,6 +42,7 @@ class SurfaceState:
         self.hashes.append(hashlib.blake2b(before + node, digest_size=16).digest())
         self.nodes.append(node)
         self.seqs.append(seq)
+        self.size += len(node)
 
 
 def start() -> SurfaceState:

@@ -56,7 +56,7 @@ class ToolCall:
     bound: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
     """What the function is called with."""
     must_ask: bool = False
-    """A gate in front has asked: nothing but a person or a remembered answer may allow it."""
+    """A gate in front has asked: neither its risk nor the mode may allow it, somebody must."""
     why: str | None = None
     """Why that gate asked."""
 

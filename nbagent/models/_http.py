@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from nbagent.errors import ConfigError, TransportError
+from nbagent.errors import ConfigError, TransportError, TruncatedStreamError
 from nbagent.models._http_errors import error_for, retry_after_s, shorten
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class Answer:
         self._target = target
         self._timeout_s = timeout_s
         encoded = response.headers.get("content-encoding", "identity") != "identity"
-        self._body = response.aiter_bytes() if encoded else response.aiter_raw()
+        self._body: AsyncIterator[bytes] = (
+            response.aiter_bytes() if encoded else response.aiter_raw()
+        )
         self.content_type: str = response.headers.get("content-type", "").partition(";")[0].lower()
 
     async def chunks(self) -> AsyncGenerator[bytes]:
@@ -66,14 +68,19 @@ class Answer:
 
         Raises
         ------
+        TruncatedStreamError
+            If the server closed the connection before the body's end.
         TransportError
-            If the connection breaks, or nothing comes for `timeout_s`.
+            If the connection broke, or nothing came for `timeout_s`.
         """
         import httpx
 
         try:
             async for chunk in self._body:
                 yield chunk
+        except httpx.RemoteProtocolError:
+            msg = f"{self._target.host} closed the connection in the middle of its answer"
+            raise TruncatedStreamError(msg) from None
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise _transport_error(error, self._target, self._timeout_s) from None
 
@@ -86,9 +93,15 @@ class Answer:
                 async for _ in self._body:
                     pass
 
+    async def aclose(self) -> None:
+        """Read no more."""
+        close = getattr(self._body, "aclose", None)
+        if close is not None:
+            await close()
+
 
 @asynccontextmanager
-async def post(target: Target, body: bytes, *, timeout_s: float) -> AsyncIterator[Answer]:
+async def post(target: Target, body: bytes, *, timeout_s: float) -> AsyncGenerator[Answer]:
     """Send a JSON body; gives the answer once its head is there and its status is good.
 
     Parameters
@@ -109,7 +122,11 @@ async def post(target: Target, body: bytes, *, timeout_s: float) -> AsyncIterato
     try:
         if response.status_code >= 300:
             raise await _refusal(response, target)
-        yield Answer(response, target, timeout_s)
+        answer = Answer(response, target, timeout_s)
+        try:
+            yield answer
+        finally:
+            await answer.aclose()
     finally:
         await response.aclose()
 
@@ -124,7 +141,11 @@ async def _send(target: Target, body: bytes, timeout_s: float) -> httpx.Response
     for again in (True, False):
         try:
             request = client.build_request(
-                "POST", target.url, content=body, headers=dict(target.headers), timeout=timeout
+                "POST",
+                target.url,
+                content=body,
+                headers={"content-type": "application/json", **target.headers},
+                timeout=timeout,
             )
             response = await client.send(request, stream=True)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:

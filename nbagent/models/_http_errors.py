@@ -152,11 +152,13 @@ def _message(value: object) -> str:
         found = _message(fields.get(key))
         if found:
             # OpenRouter: "Provider returned error", and the provider's own words beside it.
-            raw = (
-                _message((fields.get("metadata") or {}).get("raw")) if "metadata" in fields else ""
-            )
+            raw = _message(_fields(fields.get("metadata")).get("raw"))
             return f"{found}: {raw}" if raw else found
     return ""
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def shorten(text: str, limit: int) -> str:

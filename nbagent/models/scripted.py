@@ -181,7 +181,7 @@ class Scripted:
                 raise item
             yield item
 
-    def _ready(self, value: Any, index: int) -> _Ready:
+    def _ready(self, value: object, index: int) -> _Ready:
         """The stream of a reply, made once; a function stays as it is."""
         if isinstance(value, BaseException):
             return _Items((value,))
@@ -201,7 +201,7 @@ class Scripted:
             if all(isinstance(item, Call) for item in calls):
                 return self._items(Reply(calls=tuple(cast("Sequence[Call]", calls))))
         elif callable(value):
-            return value
+            return cast("Callable[[Request], Any]", value)
         msg = (
             f"reply {index} of the scripted model is {value!r}: give a text, nb.call(…), a list of"
             " calls, nb.reply(…), an exception, or a function of the request"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import sys
 import types
 import typing
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -17,50 +16,52 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import (
     PydanticSerializationError,
+    PydanticUndefined,
     SchemaSerializer,
     core_schema,
     to_jsonable_python,
 )
 
 from nbagent.errors import ToolDefinitionError
-from nbagent.tools.signature import Argument, Signature, plain_description
+from nbagent.tools.mending import children
+from nbagent.tools.signature import VAR_POSITIONAL, Argument, Signature, plain_description
 
-__all__ = ["build_model", "compact", "json_form", "json_schema"]
+__all__ = ["Built", "build", "compact", "json_arguments", "json_form"]
 
 EMPTY = inspect.Parameter.empty
-VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 INT_RANGE = range(-(2**63), 2**64)
 """What the JSON of the log can hold as a number."""
 
 
-def build_model(tool: str, signature: Signature, docs: Mapping[str, str]) -> type[BaseModel]:
-    """A model of the arguments: its fields are `p0`, `p1`, … with the arguments' names as aliases.
+class Built(NamedTuple):
+    """What is made of a signature."""
 
-    So an argument may have any name, also one that a model's own attributes have.
+    model: type[BaseModel]
+    """Its fields are `p0`, `p1`, … with the arguments' names as aliases: any name will do."""
+    schema: dict[str, Any]
+    """The arguments' JSON Schema, without what only costs tokens."""
+    hidden: frozenset[str]
+    """Fields whose default JSON has no form for, such as NaN."""
+
+
+def build(tool: str, signature: Signature, docs: Mapping[str, str]) -> Built:
+    """A validator and a schema for the arguments of a function.
 
     Raises
     ------
     ToolDefinitionError
         If a hint is of a kind that no JSON can give.
     """
-    fields = {f"p{n}": _field(each, docs) for n, each in enumerate(signature.arguments)}
     try:
-        return _model(signature, fields)
+        return _build(signature.arguments, docs)
     except Exception as error:
-        for (name, field), argument in zip(fields.items(), signature.arguments, strict=True):
+        for argument in signature.arguments:
             try:
-                json_schema(_model(Signature((argument,)), {"p0": field}))
+                _build((argument,), docs)
             except Exception as cause:
-                del name
                 raise ToolDefinitionError(_unusable(tool, argument, cause)) from cause
         msg = f"tool `{tool}`: no schema can be made of its hints: {_first_line(error)}"
         raise ToolDefinitionError(msg) from error
-
-
-def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The arguments' JSON Schema, without what only costs tokens."""
-    schema = model.model_json_schema(by_alias=True, schema_generator=_Schema)
-    return compact(schema)
 
 
 def json_form(value: Any) -> Any:
@@ -74,7 +75,7 @@ def json_form(value: Any) -> Any:
     return to_jsonable_python(_settled(_ANY.to_python(value)))
 
 
-def json_arguments(model: BaseModel) -> dict[str, Any]:
+def json_arguments(model: BaseModel, hidden: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The plain JSON of validated arguments, under their own names.
 
     Raises
@@ -82,7 +83,10 @@ def json_arguments(model: BaseModel) -> dict[str, Any]:
     ValueError
         As `json_form`.
     """
-    values = model.__pydantic_serializer__.to_python(model, by_alias=True, warnings=False)
+    unseen = set(hidden - model.__pydantic_fields_set__) or None
+    values = model.__pydantic_serializer__.to_python(
+        model, by_alias=True, exclude=unseen, warnings=False
+    )
     return to_jsonable_python(_settled(values), fallback=str)
 
 
@@ -92,7 +96,9 @@ def compact(schema: dict[str, Any]) -> dict[str, Any]:
     for each in (schema, *definitions.values()):
         each.pop("title", None)
     refs = [name for each in (schema, *definitions.values()) for name in _refs(each)]
-    once = {name for name in definitions if refs.count(name) == 1 and not _recursive(name, definitions)}
+    once = {
+        name for name in definitions if refs.count(name) == 1 and not _recursive(name, definitions)
+    }
     schema = _inlined(schema, definitions, once)
     kept = {
         name: _inlined(each, definitions, once)
@@ -121,25 +127,45 @@ class _Schema(GenerateJsonSchema):
 _ANY = SchemaSerializer(core_schema.any_schema())
 
 
-def _model(signature: Signature, fields: dict[str, Any]) -> type[BaseModel]:
-    names = {f"p{n}": each.name for n, each in enumerate(signature.arguments)}
-    config = ConfigDict(
-        # A tool without arguments has nothing that a surplus one could be mistaken for.
-        extra="forbid" if names else "ignore",
-        alias_generator=names.__getitem__,
-        allow_inf_nan=False,
+def _build(arguments: tuple[Argument, ...], docs: Mapping[str, str]) -> Built:
+    config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    fields: dict[str, Any] = {f"p{n}": _field(each, docs) for n, each in enumerate(arguments)}
+    model = create_model("Arguments", __config__=config, **fields)
+    schema = _ordered(compact(model.model_json_schema(by_alias=True, schema_generator=_Schema)))
+    orjson.dumps(schema)  # a schema that the log can't hold is refused here
+    hidden = frozenset(
+        name for name, field in model.model_fields.items() if not _has_json_default(field.default)
     )
-    return create_model("Arguments", __config__=config, **fields)
+    return Built(model, schema, hidden)
+
+
+def _ordered(schema: dict[str, Any]) -> dict[str, Any]:
+    properties: dict[str, dict[str, Any]] = schema.pop("properties", {})
+    for each in properties.values():
+        # `n: int = None`: the function takes it, but the model may not send it.
+        if each.get("default", 0) is None and each.get("type", "null") != "null":
+            del each["default"]
+    return {"type": "object", "properties": properties, **schema}
+
+
+def _has_json_default(default: Any) -> bool:
+    if default is PydanticUndefined:
+        return True
+    try:
+        json_form(default)
+    except ValueError:
+        return False
+    return True
 
 
 def _field(argument: Argument, docs: Mapping[str, str]) -> tuple[Any, Any]:
     words = plain_description(argument.hint) or docs.get(argument.name)
-    hint = _modern(argument.hint)
-    # In front: a description in the hint's own Field wins.
-    if words and typing.get_origin(hint) is Annotated:
-        hint = Annotated[(hint.__origin__, Field(description=words), *hint.__metadata__)]
-    elif words:
-        hint = Annotated[hint, Field(description=words)]
+    hint: Any = _modern(argument.hint)
+    metadata: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+    bare = hint.__origin__ if metadata else hint
+    # The docstring in front, so that a description in the hint's own Field wins; the name behind.
+    front = (Field(description=words),) if words else ()
+    hint = Annotated[(bare, *front, *metadata, Field(alias=argument.name))]
     if argument.kind == VAR_POSITIONAL:
         return hint, Field(default_factory=list)
     return hint, ... if argument.default is EMPTY else argument.default
@@ -173,24 +199,33 @@ def _settled(value: Any) -> Any:
                 raise ValueError(msg)
             return value
         case dict():
-            return {key: _settled(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+            return {key: _settled(item) for key, item in _dict(value).items()}
         case list() | tuple():
-            return [_settled(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_settled(item) for item in _items(value)]
         case set() | frozenset():
-            items = [to_jsonable_python(_settled(item), fallback=str) for item in value]  # pyright: ignore[reportUnknownVariableType]
-            return sorted(items, key=lambda item: (str(type(item)), item if isinstance(item, int | float | str) else orjson.dumps(item)))
+            items = [to_jsonable_python(_settled(item), fallback=str) for item in _items(value)]
+            return sorted(items, key=_order)
         case _:
             return value
 
 
+def _order(item: Any) -> tuple[bool, Any]:
+    number = isinstance(item, int | float)
+    return (not number, item if number else orjson.dumps(item))
+
+
+def _dict(value: Any) -> dict[Any, Any]:
+    return value
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value
+
+
 def _refs(schema: Any) -> list[str]:
-    if isinstance(schema, dict):
-        found = [name for item in schema.values() for name in _refs(item)]  # pyright: ignore[reportUnknownVariableType]
-        ref = schema.get("$ref")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return [*found, ref.removeprefix("#/$defs/")] if isinstance(ref, str) else found
-    if isinstance(schema, list):
-        return [name for item in schema for name in _refs(item)]  # pyright: ignore[reportUnknownVariableType]
-    return []
+    found = [name for item in children(schema) for name in _refs(item)]
+    ref = _dict(schema).get("$ref") if isinstance(schema, dict) else None
+    return [*found, ref.removeprefix("#/$defs/")] if isinstance(ref, str) else found
 
 
 def _recursive(name: str, definitions: Mapping[str, Any]) -> bool:
@@ -208,10 +243,17 @@ def _recursive(name: str, definitions: Mapping[str, Any]) -> bool:
 
 def _inlined(schema: Any, definitions: Mapping[str, Any], once: set[str]) -> Any:
     if isinstance(schema, list):
-        return [_inlined(item, definitions, once) for item in schema]  # pyright: ignore[reportUnknownVariableType]
+        return [_inlined(item, definitions, once) for item in _items(schema)]
     if not isinstance(schema, dict):
         return schema
-    found: dict[str, Any] = {key: _inlined(item, definitions, once) for key, item in schema.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    found = {
+        key: _inlined(item, definitions, once)
+        for key, item in _dict(schema).items()
+        # No bound at all, which JSON can't write.
+        if not (isinstance(item, float) and item - item != 0)
+    }
+    if "oneOf" in found:
+        found.pop("discriminator", None)  # OpenAPI's, not JSON Schema's
     name = str(found.get("$ref", "")).removeprefix("#/$defs/")
     if name not in once:
         return found
@@ -225,17 +267,18 @@ def _modern(hint: Any) -> Any:
         return hint
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
         return _modern_typed_dict(hint)
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin: Any = typing.get_origin(hint)
+    arguments: tuple[Any, ...] = typing.get_args(hint)
     if origin is Literal or not arguments:
         return hint
     if origin is Annotated:
         return Annotated[(_modern(hint.__origin__), *hint.__metadata__)]
-    modern = tuple(_modern(each) if not isinstance(each, list) else each for each in arguments)
+    modern = tuple(_modern(each) for each in arguments)
     if modern == arguments:
         return hint
     if origin is types.UnionType or origin is typing.Union:
-        return functools.reduce(operator.or_, modern)
-    return types.GenericAlias(origin, modern)  # pyright: ignore[reportArgumentType]
+        return typing.Union[modern]  # noqa: UP007 - made of a tuple
+    return types.GenericAlias(origin, modern)
 
 
 @functools.cache
@@ -245,9 +288,13 @@ def _modern_typed_dict(hint: Any) -> Any:
     hints = typing.get_type_hints(hint, include_extras=True)
     fields: dict[str, Any] = {}
     for name, each in hints.items():
-        bare = each
-        while typing.get_origin(bare) in {typing.Required, typing.NotRequired}:
-            bare = typing.get_args(bare)[0]
-        needed = name in hint.__required_keys__
-        fields[name] = (typing.Required if needed else typing.NotRequired)[_modern(bare)]
-    return typing_extensions.TypedDict(hint.__name__, fields)  # pyright: ignore
+        marks: Any = typing.Required if name in hint.__required_keys__ else typing.NotRequired
+        bare: Any = each
+        if typing.get_origin(each) in {typing.Required, typing.NotRequired}:
+            # In text annotations the class itself hasn't seen the mark.
+            marks, bare = typing.get_origin(each), typing.get_args(each)[0]
+        fields[name] = marks[_modern(bare)]
+    make: Any = typing_extensions.TypedDict
+    made = make(hint.__name__, fields)
+    made.__doc__ = hint.__doc__
+    return made

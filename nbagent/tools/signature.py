@@ -32,7 +32,11 @@ __all__ = [
     "wants_context",
 ]
 
-Kind = inspect.Parameter
+KEYWORD_ONLY = int(inspect.Parameter.KEYWORD_ONLY)
+POSITIONAL_ONLY = int(inspect.Parameter.POSITIONAL_ONLY)
+POSITIONAL_OR_KEYWORD = int(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+VAR_KEYWORD = int(inspect.Parameter.VAR_KEYWORD)
+VAR_POSITIONAL = int(inspect.Parameter.VAR_POSITIONAL)
 EMPTY = inspect.Parameter.empty
 WAY_OUT = "or make the tool by hand: nb.Tool(name=…, description=…, parameters={…}, call=…)"
 
@@ -83,18 +87,21 @@ def read_signature(function: Callable[..., Any], tool: str) -> Signature:
         `ToolContext` isn't the first argument.
     """
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        found = inspect.signature(function).parameters.values()
     except (ValueError, TypeError, NameError) as error:
         msg = f"tool `{tool}`: its arguments can't be read ({error}); write a small function around it, {WAY_OUT}"
         raise ToolDefinitionError(msg) from error
     names = _Names(function)
-    fixed = function.keywords if isinstance(function, partial) else {}
+    parameters = [each for each in found if each.name not in _fixed(function)]
     takes_context = bool(parameters) and _is_context(parameters[0], names)
-    if takes_context and parameters[0].kind is Kind.KEYWORD_ONLY:
+    if takes_context and parameters[0].kind == KEYWORD_ONLY:
         raise ToolDefinitionError(_context_first(tool, parameters[0].name))
-    free = [each for each in parameters[takes_context:] if each.name not in fixed]
-    arguments = tuple(_argument(each, names, tool) for each in free)
+    arguments = tuple(_argument(each, names, tool) for each in parameters[takes_context:])
     return Signature(arguments, takes_context)
+
+
+def _fixed(function: Any) -> Mapping[str, Any]:
+    return function.keywords if isinstance(function, partial) else {}
 
 
 def wants_context(function: Callable[..., Any]) -> bool:
@@ -134,14 +141,15 @@ def source_of(function: Callable[..., Any]) -> str:
     if isinstance(function, partial):
         bound = _without_addresses(repr((function.args, sorted(function.keywords.items()))))
         return f"{source_of(function.func)}\n# partial {bound}"
-    plain: Any = function if _is_routine(function) else type(function).__call__
-    plain = inspect.unwrap(plain)
+    named = _is_routine(function) or isinstance(function, type)
+    plain: Any = inspect.unwrap(function if named else type(function).__call__)
     try:
         return textwrap.dedent(inspect.getsource(plain))
     except (OSError, TypeError, SyntaxError, IndexError):
         code = getattr(plain, "__code__", None)
         if not isinstance(code, types.CodeType):
-            return f"{type(plain).__module__}.{getattr(plain, '__qualname__', type(plain).__name__)}"
+            home = getattr(plain, "__module__", None) or type(plain).__module__
+            return f"{home}.{getattr(plain, '__qualname__', type(plain).__name__)}"
         return f"bytecode:{hashlib.blake2b(_code_bytes(code), digest_size=16).hexdigest()}"
 
 
@@ -173,7 +181,7 @@ class _Names:
         if hint is None or isinstance(hint, type):
             return hint
         holder = types.SimpleNamespace(__annotations__={"hint": hint})
-        module: dict[str, Any] = getattr(self.inner, "__globals__", vars(builtins))
+        module: Mapping[str, Any] = getattr(self.inner, "__globals__", vars(builtins))
         found = typing.get_type_hints(holder, dict(module), dict(local), include_extras=True)
         return found["hint"]
 
@@ -215,7 +223,7 @@ def _is_context(parameter: inspect.Parameter, names: _Names) -> bool:
 
 def _argument(parameter: inspect.Parameter, names: _Names, tool: str) -> Argument:
     name, kind, default = parameter.name, parameter.kind, parameter.default
-    if kind is Kind.VAR_KEYWORD:
+    if kind == VAR_KEYWORD:
         msg = (
             f"tool `{tool}`: `**{name}` can't be described to a model; name the arguments one by "
             f"one, take one argument such as `{name}: dict[str, Any]`, {WAY_OUT}"
@@ -229,7 +237,7 @@ def _argument(parameter: inspect.Parameter, names: _Names, tool: str) -> Argumen
         raise ToolDefinitionError(_bad_hint(parameter, tool, error)) from error
     if hint is ToolContext:
         raise ToolDefinitionError(_context_first(tool, name))
-    if kind is Kind.VAR_POSITIONAL:
+    if kind == VAR_POSITIONAL:
         hint = types.GenericAlias(list, (hint,))
     return Argument(name, kind, hint, default)
 
@@ -243,10 +251,12 @@ def _no_hint(parameter: inspect.Parameter, tool: str) -> str:
         )
     if name in {"ctx", "context"}:
         meant = f"`{name}: nb.ToolContext` (first) for the run's context, or a type such as `{name}: str`"
-    elif parameter.kind is Kind.VAR_POSITIONAL:
+    elif parameter.kind == VAR_POSITIONAL:
         meant = f"for instance `*{name}: str`"
     elif default is EMPTY or default is None:
-        meant = f"for instance `{name}: str`" + ("" if default is EMPTY else " or `str | None = None`")
+        meant = f"for instance `{name}: str`" + (
+            "" if default is EMPTY else " or `str | None = None`"
+        )
     else:
         meant = f"for instance `{name}: {type(default).__name__} = {_short(default)}`"
     return (
@@ -257,7 +267,7 @@ def _no_hint(parameter: inspect.Parameter, tool: str) -> str:
 
 def _bad_hint(parameter: inspect.Parameter, tool: str, error: Exception) -> str:
     hint = parameter.annotation
-    text = hint if isinstance(hint, str) else _short(hint)
+    text = hint.strip("'\"") if isinstance(hint, str) else _short(hint)
     if isinstance(error, NameError):
         return (
             f"tool `{tool}`: the hint `{text}` of argument `{parameter.name}` names something "

@@ -1,0 +1,350 @@
+"""From an agent's settings to a plan: the only place with orders and defaults.
+
+Gates stand in this order, outermost first, whatever the order they were given in (yours keep theirs
+among themselves)::
+
+    control › your gates › permission › barrier › truncate › time-out › tool
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbagent.errors import ConfigError
+from nbagent.gates import Control, Permission, Timeout, Truncate
+from nbagent.gates.memory import AgentMemory
+from nbagent.gates.permission import Approval
+from nbagent.interfaces.model import Header, Model
+from nbagent.interfaces.plan import Budget, Chain, Facts, Plan, Recovery, Reminder
+from nbagent.interfaces.review import Reviewer
+from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.models.resolve import resolve
+from nbagent.tools import complete, error_text, rebind, to_text, tool
+
+__all__ = ["DEFAULT_GATES", "DEFAULT_REVIEWERS", "AgentSpec", "Settings", "assemble", "gate_table"]
+
+DEFAULT_GATES: tuple[Any, ...] = (Control(), Permission(), Truncate(8_000), Timeout(300))
+"""The gates of an agent that is given none."""
+
+DEFAULT_REVIEWERS: tuple[Reviewer, ...] = ()
+"""The reviewers of an agent that is given none."""
+
+_ORDER: dict[type, int] = {Control: 0, Permission: 2, Truncate: 3, Timeout: 4}
+_YOURS = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the model is asked; what is not set is not sent.
+
+    Examples
+    --------
+    >>> Settings(temperature=0).to_dict()
+    {'temperature': 0}
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    """Most tokens of one answer."""
+    seed: int | None = None
+    stop: str | Sequence[str] | None = None
+    timeout_s: float = 120
+    """Seconds without a sign of life from the provider before a request counts as failed."""
+    tool_choice: str = "auto"
+    """auto, required, none or a tool's name."""
+    must_call: tuple[str, ...] | Sequence[str] = ()
+    """No final answer before each of these tools has returned, been refused, or failed twice."""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further fields of the provider's request, as they are."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and not 0 < self.max_tokens < 1 << 53:
+            msg = f"Settings: max_tokens must be a whole number above 0, not {self.max_tokens!r}"
+            raise ConfigError(msg)
+        if not self.timeout_s > 0:
+            msg = f"Settings: timeout_s must be seconds above 0, not {self.timeout_s!r}"
+            raise ConfigError(msg)
+        if isinstance(self.must_call, str):
+            msg = f"Settings: must_call is a list of names: write must_call=({self.must_call!r},)"
+            raise ConfigError(msg)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is set, as it stands in the request header."""
+        stop = list(self.stop) if self.stop and not isinstance(self.stop, str) else self.stop
+        values = {
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "seed": self.seed,
+            "stop": stop,
+            "timeout_s": None if self.timeout_s == 120 else self.timeout_s,
+            "tool_choice": None if self.tool_choice == "auto" else self.tool_choice,
+            "extra": dict(self.extra) or None,
+        }
+        return {key: value for key, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """What an agent was given, checked."""
+
+    name: str
+    model: Model
+    instructions: str
+    tools: tuple[Tool, ...]
+    approval: Approval
+    budget: Budget
+    reviewers: tuple[Reviewer, ...]
+    gates: tuple[Any, ...]
+    max_steps: int
+    max_parallel_tools: int
+    max_continuations: int
+    settings: Settings
+    allowed_tools: tuple[str, ...] | None
+    disallowed_tools: tuple[str, ...]
+    recovery: Recovery
+
+
+def check_spec(  # noqa: PLR0917
+    model: str | Model, tools: Sequence[Any], gates: Sequence[Any], reviewers: Sequence[Any], **rest: Any
+) -> AgentSpec:
+    """Settings as they were given, made into a checked record.
+
+    Raises
+    ------
+    ConfigError
+        Naming the setting that is wrong and the way out.
+    """
+    for name in ("max_steps", "max_parallel_tools"):
+        _whole(name, rest[name], 1)
+    _whole("max_continuations", rest["max_continuations"], 0)
+    if not isinstance(rest["instructions"], str):
+        msg = f"instructions must be text, not {type(rest['instructions']).__name__}"
+        raise ConfigError(msg)
+    if not isinstance(rest["name"], str) or not rest["name"].strip():
+        msg = f"name must be a text that is not empty, not {rest['name']!r}"
+        raise ConfigError(msg)
+    for name, kind in (
+        ("approval", Approval),
+        ("budget", Budget),
+        ("settings", Settings),
+        ("recovery", Recovery),
+    ):
+        if rest[name] is None:
+            rest[name] = kind()
+        if not isinstance(rest[name], kind):
+            msg = f"{name} must be made by nb.{kind.__name__}(…), not {type(rest[name]).__name__}"
+            raise ConfigError(msg)
+    spec = AgentSpec(
+        model=resolve(model),
+        tools=check_tools(tools),
+        gates=_check_gates(gates),
+        reviewers=_check_reviewers(reviewers),
+        **rest,
+    )
+    _check_names(spec)
+    return spec
+
+
+def check_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
+    """Tools as they were given; plain functions are made into tools.
+
+    Raises
+    ------
+    ConfigError
+        If two have one name, or something is no tool.
+    """
+    if isinstance(tools, Tool) or callable(tools):
+        msg = f"tools is a list: write tools=[{getattr(tools, 'name', 'f')}]"
+        raise ConfigError(msg)
+    out: dict[str, Tool] = {}
+    for given in tools:
+        made = given if isinstance(given, Tool) else tool(given) if callable(given) else None
+        if made is None:
+            msg = f"tools holds {given!r}, which is neither a tool nor a function: use @nb.tool"
+            raise ConfigError(msg)
+        if made.name in out:
+            msg = f"two tools are called `{made.name}`: give one another name, @nb.tool(name=…)"
+            raise ConfigError(msg)
+        out[made.name] = complete(made)
+    return tuple(out.values())
+
+
+def assemble(
+    spec: AgentSpec,
+    *,
+    memory: AgentMemory,
+    pool: Callable[[], Executor],
+    settings: Settings | None = None,
+) -> Plan:
+    """The plan of one agent; pure."""
+    settings = settings or spec.settings
+    chains: dict[int, Chain] = {}
+
+    def chain(tool_: Tool) -> Chain:
+        found = chains.get(id(tool_))
+        if found is None:
+            found = chains[id(tool_)] = _compile(spec, tool_)
+        return found
+
+    tools = tuple(sorted(spec.tools, key=lambda t: t.name))
+    header = Header(
+        spec.model.name,
+        spec.instructions,
+        tuple(t.spec for t in tools),
+        settings.to_dict(),
+    )
+    return Plan(
+        agent=spec.name,
+        model=spec.model,
+        header=header,
+        tools={t.name: t for t in tools},
+        chain=chain,
+        reviewers=tuple((_name_of(reviewer), reviewer) for reviewer in spec.reviewers),
+        reminders=(Reminder("budget", _near_budget), Reminder("last-step", _last_step)),
+        recovery=spec.recovery,
+        budget=spec.budget,
+        must_call=tuple(settings.must_call),
+        max_steps=spec.max_steps,
+        max_parallel_tools=spec.max_parallel_tools,
+        max_continuations=spec.max_continuations,
+        remember=spec.approval.remember,
+        memory=memory,
+        question_timeout_s=spec.approval.timeout_s,
+        read=_read,
+        rebind=rebind,
+        render=to_text,
+        render_error=error_text,
+        pool=pool,
+    )
+
+
+def gate_table(spec: AgentSpec) -> list[tuple[str, str, str]]:
+    """(tool, stage, gate) of every gate that can act, in order."""
+    rows: list[tuple[str, str, str]] = []
+    for tool_ in spec.tools:
+        for gate in _ordered(spec):
+            acting = _for_tool(gate, tool_)
+            if acting is None:
+                continue
+            stages = [s for s in ("before", "around", "after") if hasattr(acting, s)]
+            rows.append((tool_.name, ", ".join(stages) or "before", _name_of(gate)))
+    return rows
+
+
+def _read(tool_: Tool, text: str) -> Arguments:
+    if tool_.reader is None:
+        msg = f"tool `{tool_.name}` has no reader"
+        raise ConfigError(msg)
+    return tool_.reader(text)
+
+
+def _ordered(spec: AgentSpec) -> list[Any]:
+    gates = [
+        Permission(spec.approval, allowed=spec.allowed_tools, disallowed=spec.disallowed_tools)
+        if isinstance(gate, Permission)
+        else gate
+        for gate in spec.gates
+    ]
+    return sorted(gates, key=lambda gate: _ORDER.get(type(gate), _YOURS))
+
+
+def _for_tool(gate: Any, tool_: Tool) -> Any:
+    pick = getattr(gate, "for_tool", None)
+    return gate if pick is None else pick(tool_)
+
+
+def _compile(spec: AgentSpec, tool_: Tool) -> Chain:
+    before: list[tuple[Callable[..., Any], bool]] = []
+    around: list[Callable[..., Any]] = []
+    after: list[Callable[..., Any]] = []
+    for gate in _ordered(spec):
+        acting = _for_tool(gate, tool_)
+        if acting is None:
+            continue
+        stages = [getattr(acting, stage, None) for stage in ("before", "around", "after")]
+        if not any(stages):
+            stages[0] = acting
+        if stages[0] is not None:
+            before.append((stages[0], getattr(acting, "decides", False) is True))
+        if stages[1] is not None:
+            around.append(stages[1])
+        if stages[2] is not None:
+            after.insert(0, stages[2])
+    return Chain(tuple(before), tuple(around), tuple(after))
+
+
+def _check_gates(gates: Sequence[Any]) -> tuple[Any, ...]:
+    if callable(gates):
+        msg = "gates is a list: write gates=[my_gate, *nb.DEFAULT_GATES]"
+        raise ConfigError(msg)
+    for gate in gates:
+        if isinstance(gate, type):
+            msg = f"gates holds the class {gate.__name__}: write {gate.__name__}()"
+            raise ConfigError(msg)
+        if not callable(gate) and not any(hasattr(gate, s) for s in ("before", "around", "after")):
+            msg = (
+                f"gates holds {gate!r}: a gate is a function (call, ctx) or an object with before, "
+                "around or after"
+            )
+            raise ConfigError(msg)
+    return tuple(gates)
+
+
+def _check_reviewers(reviewers: Sequence[Any]) -> tuple[Reviewer, ...]:
+    if callable(reviewers):
+        msg = "reviewers is a list: write reviewers=[my_reviewer, *nb.DEFAULT_REVIEWERS]"
+        raise ConfigError(msg)
+    for reviewer in reviewers:
+        if not callable(reviewer) or isinstance(reviewer, type):
+            msg = f"reviewers holds {reviewer!r}: a reviewer is a function (attempt) -> nb.Verdict"
+            raise ConfigError(msg)
+    return tuple(reviewers)
+
+
+def _check_names(spec: AgentSpec) -> None:
+    known = {tool_.name for tool_ in spec.tools}
+    lists = {
+        "settings.must_call": spec.settings.must_call,
+        "allowed_tools": spec.allowed_tools or (),
+        "disallowed_tools": spec.disallowed_tools,
+    }
+    if spec.settings.tool_choice not in ("auto", "required", "none"):
+        lists["settings.tool_choice"] = (spec.settings.tool_choice,)
+    for where, names in lists.items():
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            have = ", ".join(sorted(known)) or "none"
+            msg = f"{where} names `{unknown[0]}`, which is no tool of this agent (tools: {have})"
+            raise ConfigError(msg)
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        msg = f"{name} must be a whole number of at least {least}, not {value!r}"
+        raise ConfigError(msg)
+
+
+def _name_of(thing: Any) -> str:
+    name = getattr(thing, "name", None) or getattr(thing, "__name__", None)
+    return name if isinstance(name, str) else type(thing).__name__
+
+
+def _near_budget(facts: Facts) -> str | None:
+    budget, (calls, tokens) = facts.budget, facts.spent
+    near_calls = budget.max_model_calls is not None and calls * 10 >= budget.max_model_calls * 8
+    near_tokens = budget.max_tokens is not None and tokens * 10 >= budget.max_tokens * 8
+    if not (near_calls or near_tokens):
+        return None
+    return (
+        f"The budget of this {budget.per} is nearly used up. Answer now from what you have; "
+        "call no more tools."
+    )
+
+
+def _last_step(facts: Facts) -> str | None:
+    if facts.answer < facts.max_steps or facts.max_steps == 1:
+        return None
+    return "This is the last answer of this turn. Give the final answer, and say what is left to do."

@@ -1,0 +1,18 @@
+"""Tables of what happened, the exact requests behind them, and a summary in text."""
+
+from nbagent.frames.columns import Column, Table
+from nbagent.frames.explain import Changes, Difference, Explanation, explain
+from nbagent.frames.show import show
+from nbagent.frames.tables import TABLES, table
+
+__all__ = [
+    "TABLES",
+    "Changes",
+    "Column",
+    "Difference",
+    "Explanation",
+    "Table",
+    "explain",
+    "show",
+    "table",
+]

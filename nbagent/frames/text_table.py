@@ -1,0 +1,98 @@
+"""Rows and columns as lines of text that fit into a width."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from nbagent.escape import clean
+
+__all__ = ["text_table"]
+
+FIRST, LAST = 20, 80
+"""Of a longer table, so many rows are shown from its begin and its end."""
+
+GAP = "  "
+LEAST = 8
+"""A column is not made narrower than this."""
+
+
+def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
+    """A heading and one line per row; columns without any value are left out.
+
+    Examples
+    --------
+    >>> print(text_table(["name", "ms"], [["add", 1.5], ["search", None]], 80))
+    name    ms
+    add     1.5
+    search
+    """
+    left_out = len(rows) - FIRST - LAST
+    chosen = rows if left_out <= 1 else [*rows[:FIRST], *rows[-LAST:]]
+    columns = [
+        [name, *(_cell(row[n]) for row in chosen)]
+        for n, name in enumerate(names)
+        if any(row[n] is not None for row in chosen)
+    ]
+    widths = _fit([max(map(_width, column)) for column in columns], width)
+    fitted = [
+        [_pad(cell, wide) for cell in column] for column, wide in zip(columns, widths, strict=True)
+    ]
+    lines = [GAP.join(cells).rstrip() for cells in zip(*fitted, strict=True)]
+    if left_out > 1:
+        lines.insert(FIRST + 1, f"… {left_out} rows more")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    # A cell is cut far behind any width before the costly part, since a result may have megabytes.
+    return " ".join(clean(str(value)[:2000]).split())
+
+
+def _fit(widths: list[int], width: int) -> list[int]:
+    """The widths, the widest made narrower until all fit (or none can be narrowed)."""
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
+    while excess > 0 and widths:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= LEAST:
+            break
+        others = [w for n, w in enumerate(widths) if n != widest]
+        step = min(excess, widths[widest] - max(LEAST, *others, 0)) or 1
+        widths[widest] -= step
+        excess -= step
+    return widths
+
+
+def _pad(text: str, width: int) -> str:
+    wide = _width(text)
+    if wide > width:
+        text, wide = _cut(text, width)
+    return text + " " * (width - wide)
+
+
+def _cut(text: str, width: int) -> tuple[str, int]:
+    """The text's begin and an ellipsis, and how wide that is."""
+    wide = 0
+    for n, character in enumerate(text):
+        step = _width(character)
+        if wide + step > width - 1:
+            return text[:n] + "…", wide + 1
+        wide += step
+    return text, wide
+
+
+def _width(text: str) -> int:
+    """Columns that the text takes in a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )

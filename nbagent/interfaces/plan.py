@@ -1,0 +1,153 @@
+"""The plan of a run: an agent's settings, assembled into what the loop needs.
+
+`assembly.py` builds it; the loop reads it and knows no feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from nbagent.errors import ConfigError
+from nbagent.interfaces.gate import ToolCall
+from nbagent.interfaces.model import Header, Model
+from nbagent.interfaces.review import Reviewer
+from nbagent.interfaces.tool import Arguments, Tool
+
+__all__ = ["Budget", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of what a run (or a whole session) may spend; None = no limit.
+
+    At 80 % of a limit the model is asked, once per request, to finish. What is over the limit is
+    refused before it happens: a run then ends with `stop_reason="budget"`, a tool call beyond
+    `max_tool_calls` gets a refusal as its result.
+
+    Examples
+    --------
+    >>> Budget(max_model_calls=20).per
+    'run'
+    """
+
+    max_model_calls: int | None = None
+    """Answers asked of the model; a reviewer's retry counts, a repeat after an error does not."""
+    max_tokens: int | None = None
+    """Tokens read and written, of all attempts; checked before each call."""
+    max_tool_calls: int | None = None
+    max_seconds: float | None = None
+    """Of one run, waiting for people included."""
+    per: str = "run"
+    """"run" or "session"; `max_seconds` is always per run."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_calls", "max_tokens", "max_tool_calls", "max_seconds"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                msg = f"Budget: {name} must be a positive number or None, not {value!r}"
+                raise ConfigError(msg)
+        if self.per not in ("run", "session"):
+            msg = f'Budget: per must be "run" or "session", not {self.per!r}'
+            raise ConfigError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How often and how soon a failed model call is repeated.
+
+    Examples
+    --------
+    >>> Recovery().attempts
+    3
+    """
+
+    attempts: int = 3
+    """Tries per model call, the first included; 1 = no repeats."""
+    base_s: float = 0.5
+    """Seconds before the first repeat; doubled for each further one."""
+    cap_s: float = 8.0
+    """The longest wait; a wait that the provider asks for wins, up to 60 s."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.base_s < 0 or self.cap_s < 0:
+            msg = f"Recovery: attempts must be at least 1 and times at least 0, not {self}"
+            raise ConfigError(msg)
+
+
+class Chain(NamedTuple):
+    """The gates that can act on one tool, in order, compiled once."""
+
+    before: tuple[tuple[Callable[..., Any], bool], ...]
+    """(function, whether it is the one that decides)."""
+    around: tuple[Callable[..., Any], ...]
+    """Outermost first."""
+    after: tuple[Callable[..., Any], ...]
+    """Innermost first."""
+
+
+class Memory(Protocol):
+    """Answers remembered for an agent."""
+
+    def recall(self, call: ToolCall) -> tuple[bool, str] | None:
+        """(allowed?, which answer) for this tool."""
+        ...
+
+    def remember(self, call: ToolCall, *, allowed: bool, session: str, seq: int) -> None:
+        """Keep an "always" answer."""
+        ...
+
+
+class Facts(NamedTuple):
+    """What a reminder may know; plain numbers."""
+
+    answer: int
+    """Number of the answer of this turn that is asked for, from 1."""
+    max_steps: int
+    spent: tuple[int, int]
+    """(model calls, this one included; tokens) that count against the budget."""
+    budget: Budget
+
+
+class Reminder(NamedTuple):
+    """Something to say at the end of one request."""
+
+    source: str
+    text: Callable[[Facts], str | None]
+    """None = nothing to say now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the loop needs to know of an agent; pure data and functions."""
+
+    agent: str
+    model: Model
+    header: Header
+    tools: Mapping[str, Tool]
+    chain: Callable[[Tool], Chain]
+    reviewers: tuple[tuple[str, Reviewer], ...] = ()
+    reminders: tuple[Reminder, ...] = ()
+    recovery: Recovery = field(default_factory=Recovery)
+    budget: Budget = field(default_factory=Budget)
+    must_call: tuple[str, ...] = ()
+    max_steps: int = 12
+    max_parallel_tools: int = 10
+    max_continuations: int = 3
+    remember: str | None = "agent"
+    memory: Memory
+    question_timeout_s: float | None = 600.0
+    read: Callable[[Tool, str], Arguments]
+    """A call's text to arguments; raises `ArgumentsError`."""
+    rebind: Callable[[Tool, dict[str, Any]], Arguments]
+    """Changed arguments, validated again; raises `ArgumentsError`."""
+    render: Callable[[Any], str]
+    """A tool's value to text."""
+    render_error: Callable[[str, Exception], str]
+    """(tool, what it raised) to what the model reads."""
+    pool: Callable[[], Executor]
+    """Threads for sync tools."""
+    to_cell: Callable[..., Any] | None = None
+    """Runs a function on the notebook's main thread; None where there is none."""

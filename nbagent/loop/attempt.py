@@ -1,0 +1,256 @@
+"""One generation: the request is logged and flushed, the answer streamed, the end logged always."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import orjson
+
+from nbagent.errors import ModelError, SessionError, TruncatedStreamError
+from nbagent.events import model as events
+from nbagent.events.disk import chunk_data
+from nbagent.interfaces.model import Block, Delta, End, Prepared, Request
+from nbagent.loop.cancel import Scope, Stopped
+from nbagent.loop.request import Bounce, announce, build, log_sent
+from nbagent.loop.state import RunState
+from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, with_call_ids
+
+__all__ = ["Generated", "attempt"]
+
+
+class Generated(NamedTuple):
+    """What an attempt came to: a message, or a failure."""
+
+    message: Message
+    finish: str
+    request: Request
+    failure: ModelError | None = None
+
+
+async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> Generated:
+    """Make one attempt.
+
+    Raises
+    ------
+    Stopped
+        If the run was asked to stop; what had arrived of the answer is then in the history.
+    Exception
+        Whatever a model raises that is no `ModelError`; the attempt is closed.
+    """
+    announce(state)
+    request, tail = build(state, bounce)
+    prepared = state.plan.model.prepare(request)
+    log_sent(state, request, tail, cause=cause, body_digest=prepared.digest)
+    gathered = _Gathered(state)
+    try:
+        if state.log.dirty:
+            await state.log.barrier()
+        _check_live(state, prepared, request)
+        with Scope(state.token) as scope:
+            state.token.check()
+            await _receive(state, prepared, gathered)
+    except Stopped:
+        gathered.close("aborted")
+        state.log.append("attempt/discarded", {"why": "aborted"})
+        raise
+    except ModelError as error:
+        gathered.close("error", failure=error)
+        return Generated(gathered.message(), "error", request, error)
+    except Exception as error:
+        gathered.close("error", failure=error)
+        state.log.append("attempt/discarded", {"why": "failed"})
+        raise
+    except BaseException:
+        gathered.close("aborted")
+        _keep_prefix(state, gathered)
+        raise
+    if scope.fired:
+        gathered.close("aborted")
+        _keep_prefix(state, gathered)
+        raise Stopped
+    end = gathered.end
+    if end is None:
+        error = TruncatedStreamError("the stream ended without an end marker or a finish reason")
+        gathered.close("error", failure=error)
+        return Generated(gathered.message(), "error", request, error)
+    gathered.close(end.finish, request=request)
+    return Generated(gathered.message(), end.finish, request)
+
+
+def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
+    """What is about to be sent is what was logged; a fault here is a bug, so nothing is sent."""
+    surface = state.folds.surface
+    if (
+        prepared.request is not request
+        or request.nodes is not surface.nodes
+        or request.length != len(surface.nodes)
+        or request.header is not state.plan.header
+    ):
+        msg = "the request differs from what was logged; nothing was sent (this is a bug of nbagent)"
+        raise SessionError(msg)
+
+
+async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> None:
+    append = state.log.append
+    async with aclosing(_generator(state.plan.model.stream(prepared))) as stream:
+        async for item in stream:
+            kind = type(item)
+            if kind is Delta:
+                if not item.text:
+                    continue
+                if gathered.first is None:
+                    gathered.first = time.perf_counter()
+                append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
+                gathered.add(item)
+            elif kind is Block:
+                gathered.blocks[item.index] = item.part
+                gathered.order.setdefault(item.index, None)
+            else:
+                gathered.end = item
+                return
+
+
+def _generator(stream: Any) -> Any:
+    if hasattr(stream, "aclose"):
+        return stream
+    return _with_aclose(stream)
+
+
+async def _with_aclose(stream: Any) -> Any:
+    async for item in stream:
+        yield item
+
+
+def _keep_prefix(state: RunState, gathered: _Gathered) -> None:
+    """An answer cut short stays in the history with what the person has seen of it."""
+    parts = [
+        part
+        for part in gathered.message().parts
+        if isinstance(part, Text) and part.text.strip()
+    ]
+    if parts:
+        node = Message("assistant", parts).to_node()
+        state.log.append("assistant/message", {"message": node, "interrupted": True})
+    else:
+        state.log.append("attempt/discarded", {"why": "aborted"})
+
+
+class _Gathered:
+    """The answer so far."""
+
+    __slots__ = ("blocks", "closed", "end", "first", "order", "pieces", "started", "state")
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self.started = time.perf_counter()
+        self.first: float | None = None
+        self.order: dict[int, None] = {}
+        """Block indexes as they first appeared."""
+        self.pieces: dict[tuple[int, str], list[str]] = {}
+        self.blocks: dict[int, Call | Thinking] = {}
+        self.end: End | None = None
+        self.closed: Message | None = None
+
+    def add(self, item: Delta) -> None:
+        """Take in a delta."""
+        key = (item.index, item.kind)
+        pieces = self.pieces.get(key)
+        if pieces is None:
+            self.order.setdefault(item.index, None)
+            self.pieces[key] = [item.text]
+        else:
+            pieces.append(item.text)
+
+    def message(self) -> Message:
+        """The assembled answer; calls have an id each that is unique within it."""
+        if self.closed is None:
+            parts = [part for index in self.order if (part := self._part(index)) is not None]
+            message = Message("assistant", parts)
+            calls = message.calls
+            if calls:
+                ids = [call.id for call in calls]
+                if "" in ids or len(set(ids)) < len(ids):
+                    turn = self.state.folds.turn
+                    fresh = [f"call_{turn.turn}_{turn.step}_{n}" for n in range(len(ids))]
+                    once = [ids.count(id_) == 1 and bool(id_) for id_ in ids]
+                    ids = [i if ok else new for i, ok, new in zip(ids, once, fresh, strict=True)]
+                    message = with_call_ids(message, ids)
+            self.closed = message
+        return self.closed
+
+    def _part(self, index: int) -> Part | None:
+        def text(kind: str) -> str:
+            return "".join(self.pieces.get((index, kind), ()))
+
+        block = self.blocks.get(index)
+        if isinstance(block, Call):
+            name, arguments = text("name"), text("arguments")
+            return Call(name or block.name, arguments or block.arguments, block.id)
+        if isinstance(block, Thinking):
+            return Thinking(text("thinking") or block.text, block.signature, block.data)
+        if (index, "text") in self.pieces:
+            return Text(text("text"))
+        if (index, "thinking") in self.pieces:
+            return Thinking(text("thinking"))
+        return None  # a call whose end never came
+
+    def close(
+        self,
+        finish: str,
+        *,
+        request: Request | None = None,
+        failure: BaseException | None = None,
+    ) -> None:
+        """Write `attempt/end`."""
+        now = time.perf_counter()
+        usage = self.end.usage if self.end is not None else None
+        if usage is None and request is not None:
+            usage = self._estimate(request)
+        data = events.attempt_end(
+            finish,
+            round((now - self.started) * 1000, 1),
+            first_ms=None if self.first is None else round((self.first - self.started) * 1000, 1),
+            usage=usage.to_dict() if usage else None,
+            estimated=usage.estimated if usage else False,
+            failure=facts_of(failure) if failure is not None else None,
+        )
+        self.state.log.append("attempt/end", data)
+
+    def _estimate(self, request: Request) -> Usage:
+        """Four bytes a token, where the provider gave no counts."""
+        sent = self.state.folds.surface.size + len(request.header.data)
+        sent += sum(len(message.text) for message in request.tail)
+        written = sum(len(piece) for pieces in self.pieces.values() for piece in pieces)
+        written += sum(
+            len(b.name) + len(b.arguments) for b in self.blocks.values() if isinstance(b, Call)
+        )
+        return Usage(-(-sent // 4), -(-written // 4), estimated=True)
+
+
+def facts_of(error: BaseException) -> dict[str, Any]:
+    """An error as it is logged: type, message, and what a provider said of it."""
+    facts: dict[str, Any] = {"type": type(error).__name__, "message": _message(error)}
+    if isinstance(error, ModelError):
+        facts["code"] = error.code
+        for name in ("status", "retry_after_s", "body"):
+            value = getattr(error, name)
+            if value is not None:
+                facts[name] = value
+    else:
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is not None:
+            facts["cause"] = f"{type(cause).__name__}: {_message(cause)}"
+    try:
+        orjson.dumps(facts)
+    except TypeError:
+        facts = {key: str(value) for key, value in facts.items()}
+    return facts
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error that can't say what it is
+        return "(its text can't be read)"

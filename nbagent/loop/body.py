@@ -1,0 +1,160 @@
+"""One tool body: called on the right thread, its value rendered, its errors turned into results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from nbagent.interfaces.gate import ToolCall, ToolResult
+from nbagent.loop.state import RunState
+
+__all__ = ["BodyContext", "run_body"]
+
+
+class _Slot(Protocol):
+    abandoned: bool
+
+
+async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
+    """The body inside the gates around it.
+
+    Raises
+    ------
+    asyncio.CancelledError
+        If the task was cancelled; `slot.abandoned` then says whether a thread may go on.
+    """
+
+    async def innermost(call: ToolCall) -> ToolResult:
+        return await _call(state, call, slot)
+
+    following: Any = innermost
+    for around in reversed(state.plan.chain(call.tool).around):
+        following = _wrapped(around, state, following)
+    result = await following(call)
+    if not isinstance(result, ToolResult):
+        msg = f"a gate around `{call.name}` returned {type(result).__name__}, not a ToolResult"
+        raise TypeError(msg)
+    return result
+
+
+def _wrapped(around: Any, state: RunState, following: Any) -> Any:
+    def call_it(call: ToolCall) -> Any:
+        return around(call, state.gates, following)
+
+    return call_it
+
+
+async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
+    tool, plan = call.tool, state.plan
+    args, kwargs = call.bound
+    context = BodyContext(state, call)
+    if tool.takes_context:
+        args = (context, *args)
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        if tool.is_async:
+            value = await tool.call(*args, **kwargs)
+        else:
+            value = await _on_thread(state, call, lambda: tool.call(*args, **kwargs), slot)
+            if inspect.isawaitable(value):
+                value = await value
+        return ToolResult(plan.render(value))
+    except asyncio.CancelledError as error:
+        if slot.abandoned or (task is not None and task.cancelling() > before):
+            raise
+        # Nobody has cancelled this run: the body awaited something that was cancelled elsewhere.
+        return _failed(state, call, RuntimeError(f"cancelled from inside ({error})"), "CancelledError")
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result for the model
+        return _failed(state, call, error)
+    except SystemExit as error:
+        return _failed(state, call, RuntimeError(f"it called sys.exit({error.code})"), "SystemExit")
+    finally:
+        context.over = True
+
+
+def _failed(
+    state: RunState, call: ToolCall, error: Exception, type_: str | None = None
+) -> ToolResult:
+    text = state.plan.render_error(call.name, error)
+    return ToolResult(text, status="error", error_type=type_ or type(error).__name__)
+
+
+async def _on_thread(
+    state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot
+) -> Any:
+    """Run a sync body on a thread of ours; what was cancelled while it ran is abandoned."""
+    run = contextvars.copy_context().run
+    if call.tool.where == "cell" and state.plan.to_cell is not None:
+        future: Future[Any] = state.plan.to_cell(run, _caught, act)
+    else:
+        future = state.plan.pool().submit(run, _caught, act)
+    try:
+        ok, value = await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if not future.cancelled():
+            slot.abandoned = True
+            name = call.name
+            future.add_done_callback(lambda done: _tell_late(state, name, done))
+        raise
+    if ok:
+        return value
+    raise value
+
+
+def _caught(act: Callable[[], Any]) -> tuple[bool, Any]:
+    # StopIteration can't be raised into a future, and KeyboardInterrupt must not reach the loop.
+    try:
+        return True, act()
+    except (StopIteration, KeyboardInterrupt) as error:
+        return False, RuntimeError(f"{type(error).__name__}: {error}")
+    except BaseException as error:  # noqa: BLE001 - raised again in the run's task
+        return False, error
+
+
+def _tell_late(state: RunState, name: str, future: Future[Any]) -> None:
+    if future.cancelled():
+        return
+    ok, value = future.result()
+    text = state.plan.render(value) if ok else f"{type(value).__name__}: {value}"
+    state.notice("late-result", f"`{name}`, which had been given up, ended after all: {text[:500]}")
+
+
+class BodyContext:
+    """What a body gets as its first argument; see `nbagent.ToolContext`."""
+
+    __slots__ = ("_state", "call", "over")
+
+    def __init__(self, state: RunState, call: ToolCall) -> None:
+        self._state = state
+        self.call = call
+        """The `ToolCall`."""
+        self.over = False
+        """True once nobody waits for the body."""
+
+    @property
+    def deps(self) -> Any:
+        """What was given as `agent.run(…, deps=…)`."""
+        return self._state.deps
+
+    @property
+    def session(self) -> Any:
+        """The session of the run."""
+        return self._state.session
+
+    @property
+    def cancelled(self) -> bool:
+        """True after Stop or a time-out."""
+        return self.over or self._state.token.by is not None
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Report progress, 0 to 1; live only."""
+        self._state.progress[self.call.key] = (min(max(float(fraction), 0.0), 1.0), text)
+
+    def note(self, kind: str, data: Any = None) -> None:
+        """Put something into the log."""
+        self._state.leave_note(self.call.name, kind, data)

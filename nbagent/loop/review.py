@@ -1,0 +1,203 @@
+"""The bounded loop around one model call: reviewers judge, the answer is committed."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import Any, NamedTuple
+
+from nbagent.errors import ContextOverflowError, ModelError
+from nbagent.events import model as events
+from nbagent.interfaces.review import Attempt, Verdict
+from nbagent.loop.attempt import Generated
+from nbagent.loop.cancel import Deadline, Scope, Stopped
+from nbagent.loop.recover import generate
+from nbagent.loop.request import Bounce, missing_calls
+from nbagent.loop.state import RunState
+from nbagent.messages import Call, Message, Text
+
+__all__ = ["Answer", "answer"]
+
+MOST_RETRIES = 4
+"""How often reviewers may send one model call back, all of them together."""
+
+REVIEWER_SECONDS = 30.0
+
+
+class Answer(NamedTuple):
+    """How a step's model call ended: with a committed message, or with a stop reason."""
+
+    message: Message
+    finish: str
+    stop: str | None = None
+    """budget or context_limit: there is no message."""
+
+
+async def answer(state: RunState, carried: str) -> Answer:
+    """Ask until an answer passes, and commit it. `carried` is the text before a continuation.
+
+    Raises
+    ------
+    ModelError
+        When recovery has given up and no reviewer has an answer instead.
+    Stopped
+        If the run was asked to stop.
+    """
+    tallies: Counter[str] = Counter()
+    cause: str | None = None
+    bounce: Bounce | None = None
+    n = 0
+    while True:
+        if over_budget(state):
+            return Answer(Message("assistant"), "", "budget")
+        got = await generate(state, cause, bounce)
+        n += 1
+        if isinstance(got.failure, ContextOverflowError):
+            return Answer(Message("assistant"), "error", "context_limit")
+        if got.finish == "max_tokens":
+            # A cut answer is kept without its calls, which may be cut too, and not judged.
+            message = _without_calls(got.message)
+            _commit(state, message)
+            return Answer(message, "max_tokens")
+        demand = _must_call(state, got, tallies)
+        if demand is not None:
+            cause = "must_call"
+            bounce = _send_back(state, got, "must_call", demand[1], tallies)._replace(force=demand[0])
+            continue
+        try:
+            name, verdict = await _judge(state, got, carried, n, tallies)
+        except BaseException:
+            if got.failure is None:  # nobody rejected it: the person has seen it, so it stays
+                _commit(state, got.message, interrupted=True)
+            raise
+        if verdict.action == "accept" or (
+            verdict.action == "retry" and _retries(tallies) >= MOST_RETRIES
+        ):
+            if got.failure is not None:
+                raise got.failure
+            _commit(state, got.message)
+            return Answer(got.message, got.finish)
+        if verdict.action == "force":
+            return _force(state, got, name, verdict, tallies)
+        cause = "bounce"
+        bounce = _send_back(state, got, name, verdict, tallies)
+
+
+def over_budget(state: RunState) -> bool:
+    """Whether one more model call is over a limit."""
+    budget, ledger = state.plan.budget, state.folds.ledger
+    spent = ledger.run if budget.per == "run" else ledger.session
+    if budget.max_model_calls is not None and spent.model_calls >= budget.max_model_calls:
+        return True
+    return budget.max_tokens is not None and spent.tokens >= budget.max_tokens
+
+
+def _must_call(
+    state: RunState, got: Generated, tallies: Counter[str]
+) -> tuple[str, Verdict] | None:
+    """A tool that must be called before the answer may end the turn; each is asked for once."""
+    if got.failure is not None or got.message.calls:
+        return None
+    for name in missing_calls(state):
+        if not tallies[f"must_call {name}"]:
+            text = f"Call the tool `{name}` before you give the final answer."
+            return name, Verdict.retry(f"must_call {name}", text)
+    return None
+
+
+def _retries(tallies: Counter[str]) -> int:
+    return sum(count for reason, count in tallies.items() if not reason.startswith("must_call "))
+
+
+async def _judge(
+    state: RunState, got: Generated, carried: str, n: int, tallies: Counter[str]
+) -> tuple[str, Verdict]:
+    """The first verdict that does not accept."""
+    if not state.plan.reviewers:
+        return "", Verdict.accept()
+    turn = state.folds.turn
+    message = got.message
+    if carried:
+        message = Message("assistant", [Text(carried + message.text), *message.calls])
+    view = Attempt(
+        message=message,
+        messages=got.request.messages,
+        n=n,
+        turn=turn.turn,
+        step=turn.step,
+        error=got.failure,
+        tallies=dict(tallies),
+    )
+    for name, reviewer in state.plan.reviewers:
+        verdict = await _ask(state, name, reviewer, view)
+        if verdict.action != "accept":
+            return name, verdict
+    return "", Verdict.accept()
+
+
+async def _ask(state: RunState, name: str, reviewer: Any, view: Attempt) -> Verdict:
+    """One reviewer's verdict; what it raises and its hanging are noted and count as accept."""
+    try:
+        verdict = reviewer(view)
+        if inspect.isawaitable(verdict):
+            with Scope(state.token) as scope, Deadline(state.watchdog, REVIEWER_SECONDS):
+                state.token.check()
+                verdict = await verdict
+            if scope.fired:
+                raise Stopped  # noqa: TRY301
+        if verdict is None:
+            return Verdict.accept()
+        if isinstance(verdict, Verdict) and (verdict.action == "accept" or verdict.reason):
+            return verdict
+        what = f"it returned {verdict!r}, not a Verdict with a reason"
+    except (Stopped, ModelError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a reviewer that fails must not stop the run
+        what = f"{type(error).__name__}: {error}"
+    state.log.append("review/verdict", events.verdict(name, "noted", "failed", detail=what))
+    return Verdict.accept()
+
+
+def _send_back(
+    state: RunState, got: Generated, name: str, verdict: Verdict, tallies: Counter[str]
+) -> Bounce:
+    tallies[verdict.reason] += 1
+    draft = state.log.append("assistant/draft", {"message": got.message.to_node()})
+    _log_verdict(state, name, verdict, tallies)
+    state.log.append("attempt/discarded", {"why": "rejected"})
+    return Bounce(draft, got.message, verdict.text, verdict.reason)
+
+
+def _force(
+    state: RunState, got: Generated, name: str, verdict: Verdict, tallies: Counter[str]
+) -> Answer:
+    tallies[verdict.reason] += 1
+    message = Message("assistant", verdict.text)
+    state.log.append("assistant/draft", {"message": got.message.to_node()})
+    _log_verdict(state, name, verdict, tallies)
+    state.log.append("attempt/discarded", {"why": "forced"})
+    state.log.append("assistant/message", {"message": message.to_node(), "source": "reviewer"})
+    return Answer(message, "stop")
+
+
+def _log_verdict(state: RunState, name: str, verdict: Verdict, tallies: Counter[str]) -> None:
+    data = events.verdict(
+        name,
+        verdict.action,
+        verdict.reason,
+        text=verdict.text,
+        detail=verdict.detail,
+        tally=tallies[verdict.reason],
+    )
+    state.log.append("review/verdict", data)
+
+
+def _commit(state: RunState, message: Message, *, interrupted: bool = False) -> None:
+    data: dict[str, Any] = {"message": message.to_node()}
+    if interrupted:
+        data["interrupted"] = True
+    state.log.append("assistant/message", data)
+
+
+def _without_calls(message: Message) -> Message:
+    return Message("assistant", [part for part in message.parts if not isinstance(part, Call)])

@@ -1,0 +1,307 @@
+"""What one run holds while it goes on, and the ways in from outside: answer, steer, interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from nbagent.errors import ConfigError
+from nbagent.events import approval, note, session
+from nbagent.folds.denials import key_of
+from nbagent.interfaces.approver import ANSWERS, Answer, Approver, Question
+from nbagent.interfaces.gate import Decision, ToolCall
+from nbagent.interfaces.plan import Plan
+from nbagent.interfaces.tool import ArgumentsError
+from nbagent.log import Log
+from nbagent.loop.cancel import Deadline, Token, Watchdog
+
+__all__ = ["GateContext", "Open", "RunState"]
+
+
+class Open:
+    """A question that waits."""
+
+    __slots__ = ("asked_at", "call", "question", "task")
+
+    def __init__(self, question: Question, call: ToolCall) -> None:
+        self.question, self.call = question, call
+        self.asked_at = time.monotonic()
+        self.task: asyncio.Task[None] | None = None
+
+
+class RunState:
+    """One run: its log, its plan, its token, its questions.
+
+    All methods but `post` are called on the run's own thread.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        plan: Plan,
+        *,
+        channel: Approver | None,
+        deps: Any = None,
+        session: Any = None,
+        speaker: object = None,
+    ) -> None:
+        self.log, self.folds, self.plan = log, log.folds, plan
+        self.channel = channel
+        """Who answers questions; None = nobody can be asked."""
+        self.deps, self.session = deps, session
+        self.speaker: object = self if speaker is None else speaker
+        """Whose header it is: the first request of each speaker on a session logs its header."""
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        self.token = Token()
+        self.watchdog = Watchdog(self.loop, self._tick)
+        self.gates = GateContext(self)
+        self.number = log.folds.turn.run + 1
+        self.active = True
+        self.header_sent: bytes | None = None
+        """The header that this run has seen to be in force."""
+        self.questions: dict[str, Open] = {}
+        self.wake: Callable[[], None] = _nothing
+        """Called after each answer; the scheduler sets it."""
+        self.progress: dict[tuple[int, int, int], tuple[float, str]] = {}
+        """Live progress by (turn, step, position)."""
+
+    # -- ways in
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Do something on the run's thread, soon; from any thread."""
+        if threading.get_ident() == self.thread:
+            act()
+            return
+        try:
+            self.loop.call_soon_threadsafe(act)
+        except RuntimeError:  # the loop is closed: the run has long ended
+            act()
+
+    def interrupt(self, by: str, reason: str | None = None) -> None:
+        """Stop: logged first, then the token."""
+        if not self.active or self.token.by is not None:
+            return
+        self.log.append("control/interrupt", session.interrupt(by, reason))
+        self.token.cancel(by, reason)
+        self.wake()
+
+    def send(
+        self, target: str, text: str, source: str | None = None, *, announce: bool = False
+    ) -> None:
+        """Put a user message into the inbox."""
+        items = self.folds.inbox.target(target)
+        item: dict[str, Any] = {
+            "id": f"m{self.folds.inbox.made + 1}",
+            "message": {"role": "user", "text": text},
+        }
+        if source:
+            item["source"] = source
+        if announce:
+            self.log.append("control/steer", {"item": item["id"]})
+        spliced = session.spliced(target, len(items), inserted=[item])
+        self.log.append("agent/inbox/spliced", spliced)
+
+    def leave_note(self, source: str, kind: str, data: Any) -> None:
+        """A `note` from a tool, gate or reviewer, on any thread."""
+        try:
+            same = orjson.loads(orjson.dumps(data)) == data
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            msg = f"note {kind!r}: data must be plain JSON (text, numbers, lists, dicts with text keys)"
+            raise ConfigError(msg)
+        value = {"source": source, "kind": kind, "data": data}
+        self.post(lambda: self._note("note", value, ignorable=True))
+
+    def notice(self, kind: str, text: str) -> None:
+        """Something a person should see; kept for the next run if this one is over."""
+        self.post(lambda: self._note("notice", note.notice(kind, text)))
+
+    def _note(self, type_: str, data: dict[str, Any], *, ignorable: bool = False) -> None:
+        if self.active:
+            self.log.append(type_, data, ignorable=ignorable)
+        elif type_ == "notice":
+            self.log.left.append(data)
+
+    # -- questions
+
+    def ask(self, question: Question, call: ToolCall) -> None:
+        """Open a question: to the channel, with a deadline."""
+        waiting = Open(question, call)
+        self.questions[question.id] = waiting
+        limit = self.plan.question_timeout_s
+        if limit is not None:
+            expired = Answer("deny", f"nobody answered within {limit:g} s")
+            self.watchdog.set(
+                question.id, limit, lambda: self._close(waiting, expired, "expired")
+            )
+        if self.channel is not None:
+            waiting.task = asyncio.create_task(self._consult(self.channel, waiting))
+
+    async def _consult(self, channel: Approver, waiting: Open) -> None:
+        name = getattr(channel, "name", None) or type(channel).__name__
+        try:
+            said = await channel.decide(waiting.question)
+            answer = said if isinstance(said, Answer) else Answer(said)
+            self.answer(waiting.question.id, answer, name)
+        except Exception as error:  # noqa: BLE001 - an approver that fails refuses
+            if waiting.question.id in self.questions:
+                text = f"the approver failed ({type(error).__name__}: {error})"
+                self.notice("approver-failed", text)
+                self._close(waiting, Answer("deny", text), name)
+
+    def answer(self, id_: str, answer: Answer, by: str) -> None:
+        """Take an answer.
+
+        Raises
+        ------
+        ConfigError
+            If the question is not open, or the answer can't be given to it.
+        """
+        waiting = self.questions.get(id_)
+        if waiting is None:
+            names = ", ".join(self.questions) or "none"
+            msg = f"question {id_!r} is not open (open: {names})"
+            raise ConfigError(msg)
+        if answer.decision not in ANSWERS:
+            msg = f"an answer is one of {', '.join(ANSWERS)}, not {answer.decision!r}"
+            raise ConfigError(msg)
+        if answer.decision.startswith("always") and not waiting.question.rememberable:
+            msg = f"`{waiting.question.name}` is dangerous: its answers are never remembered"
+            raise ConfigError(msg)
+        if answer.decision == "edit":
+            try:
+                bound = self.plan.rebind(waiting.call.tool, dict(answer.arguments or {}))
+            except ArgumentsError as error:
+                msg = f"these arguments don't fit `{waiting.question.name}`: {error}"
+                raise ConfigError(msg) from None
+            answer = Answer("edit", answer.reason, bound.value)
+        self._close(waiting, answer, by)
+
+    def _close(self, waiting: Open, answer: Answer, by: str) -> None:
+        id_ = waiting.question.id
+        if self.questions.pop(id_, None) is None or not self.active:
+            return
+        waited = round((time.monotonic() - waiting.asked_at) * 1000, 1)
+        data = approval.answered(
+            id_,
+            answer.decision,
+            by,
+            waited,
+            reason=answer.reason,
+            arguments=answer.arguments,
+        )
+        seq = self.log.append("approval/answered", data)
+        self.watchdog.clear(id_)
+        if waiting.task is not None and waiting.task is not asyncio.current_task():
+            waiting.task.cancel()
+        if answer.decision.startswith("always") and self.plan.remember == "agent":
+            allowed = answer.decision == "always_allow"
+            self.plan.memory.remember(waiting.call, allowed=allowed, session=self.log.id, seq=seq)
+        self.wake()
+
+    def close_question(self, position: int, word: str, by: str) -> None:
+        """Close the open questions of a call that needs no answer any more."""
+        for waiting in list(self.questions.values()):
+            if waiting.call.position == position:
+                self._close(waiting, Answer("allow" if word == "allow" else "deny"), by)
+
+    def close_questions(self, by: str) -> None:
+        """Close all open questions as refused."""
+        for waiting in list(self.questions.values()):
+            self._close(waiting, Answer("deny"), by)
+
+    # -- life
+
+    def end(self) -> None:
+        """Nothing comes in any more."""
+        self.active = False
+        self.watchdog.stop()
+        for waiting in self.questions.values():
+            if waiting.task is not None:
+                waiting.task.cancel()
+        self.questions.clear()
+
+    def _tick(self) -> None:
+        try:
+            self.log.flush_old_chunks()
+        except Exception:  # noqa: BLE001, S110 - the next barrier meets the same fault and reports it
+            pass
+
+
+class GateContext:
+    """What gates get; see `nbagent.interfaces.gate.GateContext`."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+
+    @property
+    def cancelled(self) -> bool:
+        """True after Stop."""
+        return self._state.token.by is not None
+
+    @property
+    def deps(self) -> Any:
+        """What was given as `agent.run(…, deps=…)`."""
+        return self._state.deps
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._state.log.id
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody can be asked."""
+        return self._state.channel is not None
+
+    def note(self, kind: str, data: Any = None) -> None:
+        """Put something into the log."""
+        self._state.leave_note("gate", kind, data)
+
+    def deadline(self, seconds: float | None) -> Deadline:
+        """Let what runs inside end after so many seconds with `TimeoutError`."""
+        return Deadline(self._state.watchdog, seconds)
+
+    def refused(self, call: ToolCall) -> bool:
+        """Whether the same tool with the same arguments was refused earlier in this turn."""
+        denials = self._state.folds.denials
+        if not denials.refused:
+            return False
+        asked = self._state.folds.calls.calls[call.position]
+        return key_of(asked.name, asked.arguments) in denials.refused
+
+    def remembered(self, call: ToolCall) -> tuple[bool, str] | None:
+        """A remembered answer for this tool."""
+        remember = self._state.plan.remember
+        if remember == "agent":
+            return self._state.plan.memory.recall(call)
+        if remember == "session":
+            found = self._state.folds.denials.remembered.get(call.tool.fingerprint)
+            if found is not None:
+                return found[0], f"{self._state.log.id}:{found[1]}"
+        return None
+
+    def answer(self, call: ToolCall) -> Decision | None:
+        """The person's answer to this very call; a later refusal wins."""
+        given = self._state.folds.approvals.answers.get(call.position, ())
+        fitting = [a for q, a in given if q["fingerprint"] == call.fingerprint]
+        if not fitting:
+            return None
+        refusals = [a for a in fitting if a["decision"] in ("deny", "always_deny")]
+        data = refusals[-1] if refusals else fitting[-1]
+        source = "expired" if data["by"] == "expired" else "person"
+        word = "deny" if refusals else "allow"
+        return Decision(word, data.get("reason", ""), data.get("arguments"), source)
+
+
+def _nothing() -> None:
+    """No scheduler waits."""

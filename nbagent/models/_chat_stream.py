@@ -1,0 +1,330 @@
+"""From the chunks of a chat completion to items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+
+from nbagent.errors import ModelError, RefusedError, ServerError, TruncatedStreamError
+from nbagent.interfaces.model import Block, Delta, End, Item
+from nbagent.messages import Call, Thinking, Usage, scrub
+from nbagent.models._http import Target
+from nbagent.models._http_errors import error_in_stream, shorten
+
+__all__ = ["Reader"]
+
+_NOTHING: dict[str, Any] = {}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A tool call that is still coming."""
+
+    block: int
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+
+
+class Reader:
+    """Reads one answer: feed it the data of each event, then ask for the end.
+
+    Source: https://platform.openai.com/docs/api-reference/chat-streaming, 2026-07; what hosts do
+    otherwise stands at the place that copes with it.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.finish: str | None = None
+        """The finish reason, in the wire's words."""
+        self.marked = False
+        """Whether the end marker was seen."""
+        self._target = target
+        self._usage: dict[str, Any] | None = None
+        self._timings: dict[str, Any] | None = None
+        self._next = 0
+        self._kind = ""  # of the block that is open: text, thinking, or "" for calls
+        self._block = 0
+        self._half = ""  # first half of a surrogate pair at the end of a chunk
+        self._has_text = False
+        self._refusal: list[str] = []
+        self._thinking: int | None = None  # the block that carries what must go back
+        self._thinking_key = ""
+        self._details: list[dict[str, Any]] = []
+        self._calls: list[_Open] = []
+        self._by_index: dict[int, _Open] = {}
+
+    def items(self, events: Iterable[tuple[str, bytes]]) -> Iterator[Item]:
+        """The items of these events."""
+        for _, payload in events:
+            yield from self._read(payload)
+
+    def _read(self, payload: bytes) -> Sequence[Item]:
+        try:
+            chunk = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            chunk = self._odd(payload)
+            if chunk is None:
+                return ()
+        if not isinstance(chunk, dict):
+            raise self._unreadable(payload)
+        fields = cast("dict[str, Any]", chunk)
+        if fields.get("error"):
+            text = self._target.redact(payload.decode("utf-8", "replace"))
+            raise error_in_stream(fields["error"], host=self._target.host, body=text)
+        if fields.get("usage"):
+            self._usage = fields["usage"]  # running totals: the last one counts
+        if "timings" in fields:
+            self._timings = fields["timings"]
+        choices = fields.get("choices")
+        if not choices:
+            return ()  # Azure's first chunk, and the one with usage
+        choice: dict[str, Any] = choices[0]
+        if choice.get("index"):
+            choice = next((each for each in choices if not each.get("index")), _NOTHING)
+        if choice.get("finish_reason"):
+            self.finish = choice["finish_reason"]
+        delta = choice.get("delta")
+        if delta is None:
+            delta = _as_delta(choice.get("message") or {})
+        return self._delta(delta)
+
+    def rest(self, events: list[tuple[str, bytes]]) -> list[Item]:
+        """The items of what the stream's end left without a blank line: the end marker at best."""
+        items: list[Item] = []
+        if self.marked:
+            return items
+        for _, payload in events:
+            try:
+                items += self._read(payload)
+            except ServerError:  # cut in the middle: `end` says so
+                continue
+        return items
+
+    def end(self) -> list[Item]:
+        """What the deltas did not say, then the `End`.
+
+        Raises
+        ------
+        TruncatedStreamError
+            If neither the end marker nor a finish reason came.
+        RefusedError
+            If the provider refused to answer.
+        """
+        host = self._target.host
+        if self.finish is None and not self.marked:
+            msg = f"the answer of {host} stopped in the middle"
+            raise TruncatedStreamError(msg)
+        refusal = "".join(self._refusal)
+        if not self._has_text and not self._calls and refusal:
+            msg = f"the model refused: {shorten(refusal, 500)}"
+            raise RefusedError(msg, body=refusal)
+        if self.finish == "content_filter" and (self._calls or not self._has_text):
+            msg = f"{host} stopped the answer by its content filter: change the request"
+            raise RefusedError(msg)
+        if self.finish == "error":  # OpenRouter's word for a failure upstream
+            msg = f"{host} broke off its answer without saying why"
+            raise ServerError(msg)
+        cut = self.finish in ("length", "max_tokens", "model_length")
+        items: list[Item] = []
+        if self._thinking is not None:
+            data: dict[str, Any] = {"key": self._thinking_key}
+            if self._details:
+                data = {"reasoning_details": _merged(self._details)}
+            part = Thinking("", data=orjson.dumps(data).decode())
+            items.append(Block(part, self._thinking))
+        for call in self._calls:
+            arguments = "".join(call.arguments)
+            if not arguments.strip() and not cut:
+                arguments = "{}"
+                items.append(Delta(arguments, call.block, "arguments"))
+            items.append(Block(Call(call.name, arguments, call.id), call.block))
+        # The calls decide, not the word: some hosts say "stop" though there are calls.
+        finish = "max_tokens" if cut else "tool_calls" if self._calls else "stop"
+        items.append(End(finish, self.usage()))
+        return items
+
+    def usage(self) -> Usage | None:
+        """What was reported so far, in disjoint counts.
+
+        Source: https://platform.openai.com/docs/api-reference/chat/object (usage): cached tokens
+        are part of prompt_tokens, reasoning of completion_tokens; xAI adds reasoning on top
+        (https://docs.x.ai/docs/guides/reasoning); DeepSeek's prompt_cache_hit_tokens
+        (https://api-docs.deepseek.com/guides/kv_cache); OpenRouter's cache_write_tokens;
+        llama.cpp's timings (cache_n, prompt_n, predicted_n). 2026-07.
+        """
+        used = self._usage
+        if not used or used.get("prompt_tokens") is None:
+            times = self._timings
+            if not times:
+                return None
+            return Usage(
+                _count(times, "prompt_n"), _count(times, "predicted_n"), _count(times, "cache_n")
+            )
+        prompt, completion = _count(used, "prompt_tokens"), _count(used, "completion_tokens")
+        details = used.get("prompt_tokens_details") or _NOTHING
+        cached = _count(details, "cached_tokens") or _count(used, "prompt_cache_hit_tokens")
+        written = _count(details, "cache_write_tokens")
+        cached = min(cached, prompt)
+        written = min(written, prompt - cached)
+        reasoning = _count(used.get("completion_tokens_details") or _NOTHING, "reasoning_tokens")
+        if _count(used, "total_tokens") != prompt + completion + reasoning:
+            reasoning = min(reasoning, completion)
+            completion -= reasoning
+        return Usage(prompt - cached - written, completion, cached, written, reasoning)
+
+    def _odd(self, payload: bytes) -> Any:
+        """What is no JSON for orjson: the end marker, nothing, or what others accept."""
+        text = payload.decode("utf-8", "replace").strip()
+        if text == "[DONE]":
+            self.marked = True
+            return None
+        if not text:
+            return None
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            raise self._unreadable(payload) from None
+
+    def _unreadable(self, payload: bytes) -> ModelError:
+        text = self._target.redact(payload.decode("utf-8", "replace"))
+        msg = f"{self._target.host} sent a piece that can't be read: {shorten(text, 200)}"
+        return ServerError(msg, body=shorten(text, 2_000))
+
+    def _delta(self, delta: dict[str, Any]) -> list[Item]:
+        items: list[Item] = []
+        content = delta.get("content")
+        details = delta.get("reasoning_details")
+        key = "reasoning_content" if delta.get("reasoning_content") else "reasoning"
+        thought = delta.get(key)
+        if details:
+            self._details += details
+            thought = thought or "".join(_detail_text(each) for each in details)
+        if content and not isinstance(content, str):
+            content, more = _parts(content)
+            thought = thought or more
+        if thought and isinstance(thought, str):
+            self._write(items, thought, "thinking")
+            if self._thinking is None:
+                self._thinking, self._thinking_key = self._block, key
+        if content:
+            self._has_text = True
+            self._write(items, content, "text")
+        if delta.get("tool_calls"):
+            for piece in delta["tool_calls"]:
+                self._call(items, piece, piece.get("index"))
+        if delta.get("function_call"):  # the form before tools
+            self._call(items, {"function": delta["function_call"]}, -1)
+        if delta.get("refusal"):
+            self._refusal.append(delta["refusal"])
+        return items
+
+    def _write(self, items: list[Item], text: str, kind: str) -> None:
+        if self._kind != kind:
+            self._kind, self._block = kind, self._new_block()
+        if self._half or "\ud800" <= text[-1] <= "\udfff":
+            # A host that writes \u escapes may cut between the halves of one character.
+            text = self._half + text
+            self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+            text = scrub(text.removesuffix(self._half) if self._half else text)
+            if not text:
+                return
+        items.append(Delta(text, self._block, kind))
+
+    def _call(self, items: list[Item], piece: dict[str, Any], index: int | None) -> None:
+        function: dict[str, Any] = piece.get("function") or {}
+        name: str = function.get("name") or ""
+        arguments = function.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = "" if arguments is None else orjson.dumps(arguments).decode()
+        call_id = str(piece.get("id") or "")
+        call = self._find(index, call_id, name)
+        if call is None or _begins_another(call, call_id, name, arguments):
+            call = _Open(self._new_block())
+            self._kind = ""
+            self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        call.id = call.id or call_id
+        # A name comes whole; hosts that repeat it are more than hosts that cut it.
+        if name and (not call.name or (name != call.name and not call.arguments)):
+            call.name += name
+            items.append(Delta(name, call.block, "name"))
+        if arguments:
+            call.arguments.append(arguments)
+            items.append(Delta(arguments, call.block, "arguments"))
+
+    def _find(self, index: int | None, call_id: str, name: str) -> _Open | None:
+        if index is not None:
+            return self._by_index.get(index)
+        if call_id:
+            return next((call for call in self._calls if call.id == call_id), None)
+        return None if name or not self._calls else self._calls[-1]
+
+    def _new_block(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _begins_another(call: _Open, call_id: str, name: str, arguments: str) -> bool:
+    """Whether a piece begins a call of its own though its index is that of this one."""
+    if call_id and call.id and call_id != call.id:
+        return True
+    if not (name and call.name and arguments.startswith("{") and call.arguments):
+        return False
+    try:
+        orjson.loads("".join(call.arguments))
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
+    """A whole message as one delta: its calls have no index, each is one."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {**message, "tool_calls": [{**call, "index": i} for i, call in enumerate(calls)]}
+
+
+def _parts(content: object) -> tuple[str, str]:
+    """Text and reasoning of content that is no string: parts (Mistral), or JSON (Cloudflare)."""
+    if not isinstance(content, list):
+        return orjson.dumps(content).decode(), ""
+    text: list[str] = []
+    thought: list[str] = []
+    for part in cast("list[dict[str, Any]]", content):
+        if part.get("type") == "thinking":
+            thought.append(_parts(part.get("thinking") or [])[0])
+        elif isinstance(part.get("text"), str):
+            text.append(part["text"])
+    return "".join(text), "".join(thought)
+
+
+def _detail_text(detail: dict[str, Any]) -> str:
+    return detail.get("text") or detail.get("summary") or ""
+
+
+def _merged(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The pieces of each reasoning block put together."""
+    out: list[dict[str, Any]] = []
+    for detail in details:
+        last = out[-1] if out else {}
+        if out and all(last.get(key) == detail.get(key) for key in ("type", "index")):
+            for key, value in detail.items():
+                joins = key in ("text", "summary", "data") and isinstance(last.get(key), str)
+                if joins and value:
+                    last[key] += value
+                elif value:
+                    last[key] = value
+        else:
+            out.append(dict(detail))
+    return out
+
+
+def _count(counts: dict[str, Any], key: str) -> int:
+    value = counts.get(key)
+    return int(value) if isinstance(value, int | float) and value > 0 else 0

@@ -1,0 +1,1 @@
+"""Where a person meets a run."""

@@ -1,0 +1,147 @@
+"""What a run came to: text, tables, the exact requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import orjson
+
+from nbagent.events import Event
+from nbagent.messages import Message, Usage
+from nbagent.session import Session, log_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nbagent.frames.explain import Explanation
+
+__all__ = ["Result"]
+
+
+class Result:
+    """The outcome of one run.
+
+    `stop_reason` is end_turn, max_steps, budget, interrupted, context_limit, or, on the partial
+    result that an error carries, model_error or error.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        text: str,
+        stop_reason: str,
+        truncated: bool = False,
+        first: int = 0,
+        last: int = 0,
+    ) -> None:
+        self.session = session
+        self.text = text
+        """The last answer that is not empty."""
+        self.stop_reason = stop_reason
+        self.truncated = truncated
+        """Whether the answer was cut off by the output limit, after all continuations."""
+        self._first, self._last = first, last
+
+    @property
+    def output(self) -> str:
+        """The answer."""
+        return self.text
+
+    @property
+    def final_output(self) -> str:
+        """The same as `output`, under the name that other toolkits use."""
+        return self.output
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The events of this run."""
+        return log_of(self.session).events[self._first : self._last]
+
+    @cached_property
+    def usage(self) -> Usage:
+        """Tokens of all attempts of this run, failed and rejected ones too."""
+        total = Usage()
+        for line in log_of(self.session).lines[self._first : self._last]:
+            if b'"type":"attempt/end"' in line[:80]:
+                data = orjson.loads(line)["data"]
+                used = data.get("usage", {})
+                total += Usage.from_dict(used, estimated=bool(data.get("estimated")))
+        return total
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history that entered in this run, as the model sees it."""
+        surface = log_of(self.session).folds.surface
+        pairs = zip(surface.seqs, surface.nodes, strict=False)
+        return tuple(
+            Message.from_node(orjson.loads(node))
+            for seq, node in pairs
+            if self._first <= seq < self._last
+        )
+
+    @property
+    def tool_calls(self) -> pd.DataFrame:
+        """The tools table: one row per call."""
+        return self.to_pandas("tools")
+
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """The verdicts table: one row per word of a reviewer."""
+        return self.to_pandas("verdicts")
+
+    @property
+    def approvals(self) -> pd.DataFrame:
+        """The approvals table: one row per decision about a call."""
+        return self.to_pandas("approvals")
+
+    def to_pandas(self, table: str = "steps") -> pd.DataFrame:
+        """One of the run's tables.
+
+        Parameters
+        ----------
+        table
+            steps, events, messages, attempts, tools, verdicts, approvals, compactions, usage, notes.
+
+        Returns
+        -------
+        DataFrame
+            Ids first, then time, kind and name, content, numbers with the unit in the name;
+            nullable dtypes, `df.attrs["schema"]` names table and version.
+
+        Raises
+        ------
+        ConfigError
+            If there is no table of that name.
+        """
+        from nbagent.frames import table as build
+
+        return build(log_of(self.session), table, self._first, self._last)
+
+    def explain(
+        self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None
+    ) -> Explanation:
+        """The exact request of a step: header, history, reminders, what changed since the one before.
+
+        Parameters
+        ----------
+        step
+            Number of the step within its turn; the last one if not given.
+        turn
+            The run's last turn if not given.
+        attempt
+            The step's last attempt if not given.
+        """
+        from nbagent.frames import explain
+
+        return explain(
+            log_of(self.session), step, turn, attempt, start=self._first, end=self._last
+        )
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
+        cut = ", truncated" if self.truncated else ""
+        return f"Result({text!r}, stop_reason={self.stop_reason!r}{cut})"
+

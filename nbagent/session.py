@@ -1,0 +1,207 @@
+"""A session: one append-only log of events with an identity, and the queue of its runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nbagent.errors import BusyError, ConfigError
+from nbagent.log import Events, Log, Report
+from nbagent.stores.jsonl import JsonlStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["RunQueue", "Session", "as_session"]
+
+
+class RunQueue:
+    """Who may run on a session: one at a time, in the order of asking, across threads and loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: object | None = None
+        self._waiting: deque[tuple[object, Future[bool]]] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is in progress or waits."""
+        return self._holder is not None
+
+    def enter(self, who: object) -> Future[bool] | None:
+        """Take the place if it is free (None), or queue for it (a future that becomes True)."""
+        with self._lock:
+            if self._holder is None:
+                self._holder = who
+                return None
+            future: Future[bool] = Future()
+            self._waiting.append((who, future))
+            return future
+
+    def give_up(self, who: object) -> bool:
+        """Leave the queue; False if the place was given already."""
+        with self._lock:
+            for entry in self._waiting:
+                if entry[0] is who:
+                    self._waiting.remove(entry)
+                    entry[1].set_result(False)
+                    return True
+        return False
+
+    def leave(self, who: object) -> None:
+        """Give the place to the next."""
+        with self._lock:
+            if self._holder is not who:
+                return
+            self._holder = None
+            if self._waiting:
+                self._holder, future = self._waiting.popleft()
+                future.set_result(True)
+
+
+class Session:
+    """A conversation with all that happened in it; stays in memory unless it is opened on a path.
+
+    Examples
+    --------
+    >>> session = Session()
+    >>> len(session.events), session.verify().ok
+    (0, True)
+    """
+
+    def __init__(self) -> None:
+        self._log = Log(cwd=str(Path.cwd()))
+        self._queue = RunQueue()
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, sync: bool = False, steal: bool = False
+    ) -> Session:
+        """The session of that file; a fresh one if there is none yet.
+
+        Opening reads only. The first run takes the write lock. Opening the same path again gives
+        the same object.
+
+        Parameters
+        ----------
+        path
+            A file that ends in `.jsonl`.
+        sync
+            Whether each barrier also waits for the disk (fsync): survives a loss of power.
+        steal
+            Take the write lock over from a process that is dead but still named in it.
+
+        Raises
+        ------
+        ConfigError
+            If the path is of a kind that no store reads.
+        FormatError
+            If the file is no session log, or was written by a newer nbagent.
+        CorruptLogError
+            If the log is damaged before its last line.
+        """
+        text = os.fspath(path)
+        if not text.endswith(".jsonl") or "://" in text:
+            msg = f"can't open {text!r} as a session: give a file that ends in .jsonl"
+            raise ConfigError(msg)
+        key = str(Path(text).expanduser().resolve())
+        with _OPEN_LOCK:
+            session = _OPEN.get(key)
+            if session is None:
+                session = cls.__new__(cls)
+                store = JsonlStore(Path(text).expanduser())
+                session._log = Log(store, sync=sync, cwd=str(Path.cwd()))
+                session._queue = RunQueue()
+                _OPEN[key] = session
+        if steal:
+            session._log.acquire(steal=True)
+        return session
+
+    @property
+    def id(self) -> str:
+        """The session's id, 32 hex digits."""
+        return self._log.id
+
+    @property
+    def events(self) -> Events:
+        """All events so far, a sequence that grows."""
+        return self._log.events
+
+    @property
+    def location(self) -> str | None:
+        """The file, None if it is in memory."""
+        return self._log.store.location if self._log.store is not None else None
+
+    def to_pandas(self, table: str = "steps") -> pd.DataFrame:
+        """One of the tables over all runs of the session; see `Result.to_pandas`."""
+        from nbagent.frames import table as build
+
+        return build(self._log, table)
+
+    def verify(self) -> Report:
+        """Rebuild all that the model saw from the stored bytes, and say whether it holds.
+
+        Returns
+        -------
+        Report
+            True if all is well; `problems` names each fault by its event, `ends` says how the log
+            ends (idle, inside turn n, waiting, torn).
+        """
+        return self._log.verify()
+
+    def close(self) -> None:
+        """Write what is pending and let others write to the file.
+
+        Raises
+        ------
+        BusyError
+            If a run is in progress.
+        """
+        if self._queue.busy:
+            msg = f"{self!r} has a run in progress: interrupt it or wait for it first"
+            raise BusyError(msg)
+        self._log.release()
+
+    def __repr__(self) -> str:
+        where = f" at {self.location}" if self.location else ""
+        runs = self._log.folds.turn.run
+        return f"<Session {self.id[:8]}{where}: {runs} runs, {len(self._log)} events>"
+
+
+_OPEN: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
+_OPEN_LOCK = threading.Lock()
+
+
+def as_session(given: Session | str | os.PathLike[str] | None) -> Session:
+    """A session, or the one at that path, or a fresh one in memory.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these.
+    """
+    if given is None:
+        return Session()
+    if isinstance(given, Session):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Session.open(given)
+    msg = f"session must be an nb.Session or the path of one, not {type(given).__name__}"
+    raise ConfigError(msg)
+
+
+def log_of(session: Session) -> Log:
+    """The log behind a session."""
+    return session._log  # noqa: SLF001 - the package's own door
+
+
+def queue_of(session: Session) -> RunQueue:
+    """The queue of a session's runs."""
+    return session._queue  # noqa: SLF001 - the package's own door
+
+

@@ -1,0 +1,68 @@
+"""Places within arguments, and the slips that both readers mend there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from nbagent.messages import scrub
+
+__all__ = ["at", "children", "container_in", "place_of", "put", "whole_characters"]
+
+Place = tuple[str | int, ...]
+
+
+def place_of(value: Any, loc: Sequence[str | int]) -> Place:
+    """The part of an error's location that is a place in the value.
+
+    A location also names branches of unions, which the value doesn't have.
+    """
+    place: list[str | int] = []
+    for key in loc:
+        try:
+            value = None if isinstance(value, str) else value[key]
+        except (LookupError, TypeError):
+            continue
+        place.append(key)
+    return tuple(place)
+
+
+def at(value: Any, place: Sequence[str | int]) -> Any:
+    """What stands at a place.
+
+    Raises
+    ------
+    LookupError, TypeError
+        If there is no such place.
+    """
+    for key in place:
+        value = value[key]
+    return value
+
+
+def put(value: Any, place: Sequence[str | int], item: Any) -> None:
+    """Replace what stands at a place."""
+    at(value, place[:-1])[place[-1]] = item
+
+
+def children(value: Any) -> Sequence[Any]:
+    """The items of an array or the values of an object; nothing in any other JSON."""
+    if isinstance(value, dict):
+        return [*value.values()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType]
+
+
+def container_in(text: str) -> Any:
+    """The object or array that a text holds as JSON, else None."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def whole_characters(raw: dict[str, Any], notes: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The arguments without halves of characters, which nothing could encode."""
+    whole = scrub(raw)
+    return (raw, notes) if whole == raw else (whole, [*notes, "half a character replaced"])

@@ -1,0 +1,136 @@
+"""From whatever a tool returned or raised to the text that the model reads; nothing here fails."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from nbagent.messages import scrub
+from nbagent.tools.plain import plain
+
+__all__ = ["NOTHING", "error_text", "to_text"]
+
+NOTHING = "Done (no result)."
+"""What the model reads when a tool returned None: `null` would look like a failed look-up."""
+MOST_ERROR = 2_000
+"""Characters of an exception's own message."""
+WRONG_PLACE = (
+    "attached to a different loop",
+    "bound to a different event loop",
+    "created in a thread can only be used in that same thread",
+    "no running event loop",
+    "no current event loop",
+    "event loop is already running",
+    "main thread is not in main loop",
+    "signal only works in main thread",
+)
+"""What libraries say when their objects are used on another thread or loop than they were made on."""
+
+
+def to_text(value: Any) -> str:
+    r"""A tool's result as the model reads it.
+
+    Text stays as it is; None becomes a short sentence; what JSON has becomes JSON, without spaces;
+    dates, numbers of other libraries, sets, dataclasses, models and the like become JSON too;
+    DataFrames, Series and large arrays become their shape and first rows; the rest its `repr`.
+    JSON is always valid: NaN is written as "NaN". Never raises, and can be encoded as UTF-8.
+
+    Examples
+    --------
+    >>> to_text({"rows": [1, 2.5, None]})
+    '{"rows":[1,2.5,null]}'
+    >>> to_text({3, 1, 2})
+    '[1,2,3]'
+    >>> to_text(float("nan"))
+    'NaN'
+    """
+    if type(value) is str:
+        return _clean(value)
+    if value is None:
+        return NOTHING
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError, RecursionError):
+        return _slowly(value)
+    # orjson writes NaN as null, and plain text in quotes.
+    if text.startswith(b'"') or (b"null" in text and not _no_nan(value)):
+        return _slowly(value)
+    return _clean(text.decode())
+
+
+def error_text(tool_name: str, error: BaseException) -> str:
+    r"""What the model reads when a tool raised: the error, and how to go on; no traceback.
+
+    Examples
+    --------
+    >>> print(error_text("load", ValueError("no column `x`")))
+    Error: ValueError: no column `x`
+    (`load` failed. Read the error, correct the call and try once more, or use another approach.)
+    """
+    message = _message(error)
+    head = f"Error: {type(error).__name__}"
+    if any(each in message for each in WRONG_PLACE):
+        advice = (
+            f"(`{tool_name}` uses something that belongs to the notebook's own thread or event "
+            "loop. Calling again will not help: tell the user to define the tool with "
+            '`@nb.tool(where="cell")`.)'
+        )
+    else:
+        advice = (
+            f"(`{tool_name}` failed. Read the error, correct the call and try once more, or use "
+            "another approach.)"
+        )
+    return f"{head}: {message}\n{advice}" if message else f"{head}\n{advice}"
+
+
+def _no_nan(value: Any) -> bool:
+    """Whether nothing in the value can be a NaN; False also if that isn't plain to see."""
+    as_any: Any = value
+    match value:
+        case None | str() | int():
+            return True
+        case float():
+            return math.isfinite(value)
+        case dict():
+            return all(map(_no_nan, as_any)) and all(map(_no_nan, as_any.values()))
+        case list() | tuple():
+            return all(map(_no_nan, as_any))
+        case _:
+            return False
+
+
+def _slowly(value: Any) -> str:
+    try:
+        found = plain(value)
+        return _clean(found if isinstance(found, str) else _json(found))
+    except Exception as error:  # noqa: BLE001 - a result of any kind must become text
+        return f"<{type(value).__name__} that can't be shown: {type(error).__name__}>"
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # integers beyond 64 bits
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _clean(text: str) -> str:
+    # NUL ends the text in some stores and on some wires.
+    return scrub(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _message(error: BaseException) -> str:
+    try:
+        pieces = [str(error), *getattr(error, "__notes__", ())]
+        inner: Sequence[BaseException] = getattr(error, "exceptions", ())
+        pieces += [f"- {type(each).__name__}: {_message(each)}" for each in inner[:3]]
+        text = "\n".join(str(each) for each in pieces if each).strip()
+    except Exception:  # noqa: BLE001 - the message is made by foreign code
+        return "(its message can't be read)"
+    if len(text) > MOST_ERROR:
+        text = f"{text[:MOST_ERROR]}… ({len(text)} characters in all)"
+    return _clean(text)
