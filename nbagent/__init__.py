@@ -82,7 +82,9 @@ _WHERE = {
     "tool": "tools",
 }
 
-__all__ = [  # noqa: PLE0604 - the names are those of _WHERE, which a test checks
+__all__ = [
+    "DEFAULT_GATES",
+    "DEFAULT_REVIEWERS",
     "Agent",
     "Answer",
     "Approval",
@@ -90,8 +92,6 @@ __all__ = [  # noqa: PLE0604 - the names are those of _WHERE, which a test check
     "Attempt",
     "Budget",
     "Call",
-    "DEFAULT_GATES",
-    "DEFAULT_REVIEWERS",
     "Decision",
     "Diff",
     "Event",

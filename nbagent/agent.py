@@ -254,9 +254,9 @@ class Agent:
         DataFrame
             Columns tool, stage, gate; one row per gate that can act, in order.
         """
-        import pandas as pd
+        from nbagent.frames import small_table
 
-        return pd.DataFrame(gate_table(self._spec), columns=["tool", "stage", "gate"], dtype="string")
+        return small_table(gate_table(self._spec), ["tool", "stage", "gate"])
 
     def remembered(self) -> pd.DataFrame:
         """The "always" answers that hold as long as this object lives.
@@ -266,12 +266,11 @@ class Agent:
         DataFrame
             Columns id (of the answer), name, ref, decision.
         """
-        import pandas as pd
+        from nbagent.frames import small_table
 
-        columns = ["id", "name", "ref", "decision"]
-        return pd.DataFrame(self._memory.all(), columns=columns, dtype="string")
+        return small_table(self._memory.all(), ["id", "name", "ref", "decision"])
 
-    def forget(self, id: str | None = None) -> int:  # noqa: A002 - the word of the table's column
+    def forget(self, id: str | None = None) -> int:
         """Forget one remembered answer, or all; gives how many."""
         return self._memory.forget(id)
 

@@ -107,8 +107,12 @@ class AgentSpec:
     recovery: Recovery
 
 
-def check_spec(  # noqa: PLR0917
-    model: str | Model, tools: Sequence[Any], gates: Sequence[Any], reviewers: Sequence[Any], **rest: Any
+def check_spec(
+    model: str | Model,
+    tools: Sequence[Any],
+    gates: Sequence[Any],
+    reviewers: Sequence[Any],
+    **rest: Any,
 ) -> AgentSpec:
     """Settings as they were given, made into a checked record.
 
@@ -242,7 +246,7 @@ def _read(tool_: Tool, text: str) -> Arguments:
 
 
 def _ordered(spec: AgentSpec) -> list[Any]:
-    gates = [
+    gates: list[Any] = [
         Permission(spec.approval, allowed=spec.allowed_tools, disallowed=spec.disallowed_tools)
         if isinstance(gate, Permission)
         else gate
@@ -347,4 +351,6 @@ def _near_budget(facts: Facts) -> str | None:
 def _last_step(facts: Facts) -> str | None:
     if facts.answer < facts.max_steps or facts.max_steps == 1:
         return None
-    return "This is the last answer of this turn. Give the final answer, and say what is left to do."
+    return (
+        "This is the last answer of this turn. Give the final answer, and say what is left to do."
+    )

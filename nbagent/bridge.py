@@ -24,7 +24,9 @@ def agent_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _loop.is_closed():
             _loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_serve, args=(_loop,), name="nbagent-loop", daemon=True)
+            thread = threading.Thread(
+                target=_serve, args=(_loop,), name="nbagent-loop", daemon=True
+            )
             thread.start()
         return _loop
 

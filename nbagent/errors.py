@@ -220,5 +220,5 @@ class HandoffError(NbAgentError):
     """Raised when a conversation can't be handed to another agent."""
 
 
-class ScriptExhausted(NbAgentError):  # noqa: N818 - the name is part of the public contract
+class ScriptExhausted(NbAgentError):
     """Raised when a scripted model is asked once more than it has replies."""

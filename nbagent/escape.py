@@ -8,12 +8,12 @@ import re
 __all__ = ["clean", "escape"]
 
 # Terminal sequences, in their 7-bit and 8-bit forms: CSI (colours, cursor), the string commands
-# with their payload (OSC links and titles, DCS, SOS, PM, APC), and two-character escapes. Possessive
-# quantifiers keep the search linear. A string command without its end loses only its introducer:
+# with their payload (OSC links and titles, DCS, SOS, PM, APC), and two-character escapes. That
+# quantifiers are possessive and no payload runs over the next introducer keeps it linear. A string command without its end loses only its introducer:
 # otherwise one unclosed escape would hide all that follows from the person who reads.
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*+(?:\x07|\x1b\\|\x9c)"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*+(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*+[0-~]"
 )
 

@@ -14,7 +14,7 @@ import time
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -438,7 +438,7 @@ class Events(Sequence[Event]):
 
 
 @contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
+def _collector_paused() -> Generator[None, None, None]:
     # A bulk load makes many objects that stay; the collector would walk them again and again.
     was_on = gc.isenabled()
     gc.disable()
@@ -447,6 +447,3 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-

@@ -189,7 +189,9 @@ class Message:
         for call in value.get("tool_calls") or ():
             function = call.get("function", {})
             parts.append(
-                Call(function.get("name", ""), function.get("arguments") or "{}", call.get("id", ""))
+                Call(
+                    function.get("name", ""), function.get("arguments") or "{}", call.get("id", "")
+                )
             )
         return cls(role, parts, call_id=value.get("tool_call_id"), name=value.get("name"))
 

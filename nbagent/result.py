@@ -10,7 +10,7 @@ import orjson
 
 from nbagent.events import Event
 from nbagent.messages import Message, Usage
-from nbagent.session import Session, log_of
+from nbagent.session import Session
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +58,13 @@ class Result:
     @property
     def events(self) -> Sequence[Event]:
         """The events of this run."""
-        return log_of(self.session).events[self._first : self._last]
+        return self.session.log.events[self._first : self._last]
 
     @cached_property
     def usage(self) -> Usage:
         """Tokens of all attempts of this run, failed and rejected ones too."""
         total = Usage()
-        for line in log_of(self.session).lines[self._first : self._last]:
+        for line in self.session.log.lines[self._first : self._last]:
             if b'"type":"attempt/end"' in line[:80]:
                 data = orjson.loads(line)["data"]
                 used = data.get("usage", {})
@@ -74,7 +74,7 @@ class Result:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The history that entered in this run, as the model sees it."""
-        surface = log_of(self.session).folds.surface
+        surface = self.session.log.folds.surface
         pairs = zip(surface.seqs, surface.nodes, strict=False)
         return tuple(
             Message.from_node(orjson.loads(node))
@@ -118,7 +118,7 @@ class Result:
         """
         from nbagent.frames import table as build
 
-        return build(log_of(self.session), table, self._first, self._last)
+        return build(self.session.log, table, self._first, self._last)
 
     def explain(
         self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None
@@ -136,12 +136,9 @@ class Result:
         """
         from nbagent.frames import explain
 
-        return explain(
-            log_of(self.session), step, turn, attempt, start=self._first, end=self._last
-        )
+        return explain(self.session.log, step, turn, attempt, start=self._first, end=self._last)
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
         cut = ", truncated" if self.truncated else ""
         return f"Result({text!r}, stop_reason={self.stop_reason!r}{cut})"
-

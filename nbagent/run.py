@@ -19,11 +19,13 @@ from nbagent.interfaces.plan import Plan
 from nbagent.loop.driver import Ending, drive
 from nbagent.loop.state import RunState
 from nbagent.result import Result
-from nbagent.session import Session, log_of, queue_of
+from nbagent.session import Session
 
 __all__ = ["Run"]
 
-_inside: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("nbagent_inside", default=())
+_inside: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
+    "nbagent_inside", default=()
+)
 """Sessions of the runs that the caller is inside of: a run on one of them would wait for itself."""
 
 BEAT_S = 0.1
@@ -55,7 +57,7 @@ class Run:
         self.session = session
         self._plan, self._prompt = plan, prompt
         self._channel, self._deps, self._speaker = channel, deps, speaker
-        self._queue = queue_of(session)
+        self._queue = session.queue
         self._early: list[Callable[[RunState], None]] = []
         self._gone = threading.Lock()
         self._state: RunState | None = None
@@ -88,7 +90,7 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits for the run
             self._finished.set_exception(error)
             return
-        log = log_of(self.session)
+        log = self.session.log
         last = len(log) if first is not None else 0
         result = Result(
             self.session,
@@ -117,7 +119,7 @@ class Run:
             raise
         token = _inside.set((*_inside.get(), self.session.id))
         try:
-            log = log_of(self.session)
+            log = self.session.log
             state = RunState(
                 log,
                 self._plan,
@@ -147,10 +149,10 @@ class Run:
     async def _wait(self) -> Result:
         here = asyncio.get_running_loop()
         waiter: asyncio.Future[Any]
-        same = here is self._loop and self._task is not None
-        waiter = asyncio.shield(self._task) if same else asyncio.wrap_future(self._finished)
+        task = self._task if here is self._loop else None
+        waiter = asyncio.wrap_future(self._finished) if task is None else asyncio.shield(task)
         try:
-            if same:
+            if task is not None:
                 await waiter
             else:
                 # The beat: the kernel's stop button does not wake a loop that has nothing to do.
@@ -159,13 +161,9 @@ class Run:
         except asyncio.CancelledError:
             if not self._finished.done():
                 self.interrupt("the one who waited was cancelled", by="outer")
-                await self._after_stop()
+                await asyncio.wait({asyncio.wrap_future(self._finished)})
             raise
         return self._outcome()
-
-    async def _after_stop(self) -> None:
-        while not self._finished.done():
-            await asyncio.sleep(0.005)
 
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the end, blocking; not from the run's own thread.
@@ -306,7 +304,7 @@ class Run:
         Keep `event.seq`, not the event: events are made anew for each reader.
         """
         here, wake = asyncio.get_running_loop(), asyncio.Event()
-        log, at, asleep = log_of(self.session), None, [False]
+        log, at, asleep = self.session.log, None, [False]
 
         def poke(*_: Any) -> None:
             if asleep[0]:
@@ -353,7 +351,11 @@ class Run:
         if not self.done():
             return f"<Run on {self.session!r}, {'waiting' if self._state is None else 'running'}>"
         error = self._finished.exception(0)
-        return f"<Run ended: {self._finished.result(0)!r}>" if error is None else f"<Run failed: {error!r}>"
+        return (
+            f"<Run ended: {self._finished.result(0)!r}>"
+            if error is None
+            else f"<Run failed: {error!r}>"
+        )
 
 
 def _attach(error: BaseException, session: Session, result: Result) -> None:

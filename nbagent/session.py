@@ -75,8 +75,10 @@ class Session:
     """
 
     def __init__(self) -> None:
-        self._log = Log(cwd=str(Path.cwd()))
-        self._queue = RunQueue()
+        self.log = Log(cwd=str(Path.cwd()))
+        """The log behind the session; append-only."""
+        self.queue = RunQueue()
+        """Who runs on it, and who waits."""
 
     @classmethod
     def open(
@@ -115,33 +117,33 @@ class Session:
             if session is None:
                 session = cls.__new__(cls)
                 store = JsonlStore(Path(text).expanduser())
-                session._log = Log(store, sync=sync, cwd=str(Path.cwd()))
-                session._queue = RunQueue()
+                session.log = Log(store, sync=sync, cwd=str(Path.cwd()))
+                session.queue = RunQueue()
                 _OPEN[key] = session
         if steal:
-            session._log.acquire(steal=True)
+            session.log.acquire(steal=True)
         return session
 
     @property
     def id(self) -> str:
         """The session's id, 32 hex digits."""
-        return self._log.id
+        return self.log.id
 
     @property
     def events(self) -> Events:
         """All events so far, a sequence that grows."""
-        return self._log.events
+        return self.log.events
 
     @property
     def location(self) -> str | None:
         """The file, None if it is in memory."""
-        return self._log.store.location if self._log.store is not None else None
+        return self.log.store.location if self.log.store is not None else None
 
     def to_pandas(self, table: str = "steps") -> pd.DataFrame:
         """One of the tables over all runs of the session; see `Result.to_pandas`."""
         from nbagent.frames import table as build
 
-        return build(self._log, table)
+        return build(self.log, table)
 
     def verify(self) -> Report:
         """Rebuild all that the model saw from the stored bytes, and say whether it holds.
@@ -152,7 +154,7 @@ class Session:
             True if all is well; `problems` names each fault by its event, `ends` says how the log
             ends (idle, inside turn n, waiting, torn).
         """
-        return self._log.verify()
+        return self.log.verify()
 
     def close(self) -> None:
         """Write what is pending and let others write to the file.
@@ -162,15 +164,15 @@ class Session:
         BusyError
             If a run is in progress.
         """
-        if self._queue.busy:
+        if self.queue.busy:
             msg = f"{self!r} has a run in progress: interrupt it or wait for it first"
             raise BusyError(msg)
-        self._log.release()
+        self.log.release()
 
     def __repr__(self) -> str:
         where = f" at {self.location}" if self.location else ""
-        runs = self._log.folds.turn.run
-        return f"<Session {self.id[:8]}{where}: {runs} runs, {len(self._log)} events>"
+        runs = self.log.folds.turn.run
+        return f"<Session {self.id[:8]}{where}: {runs} runs, {len(self.log)} events>"
 
 
 _OPEN: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
@@ -193,15 +195,3 @@ def as_session(given: Session | str | os.PathLike[str] | None) -> Session:
         return Session.open(given)
     msg = f"session must be an nb.Session or the path of one, not {type(given).__name__}"
     raise ConfigError(msg)
-
-
-def log_of(session: Session) -> Log:
-    """The log behind a session."""
-    return session._log  # noqa: SLF001 - the package's own door
-
-
-def queue_of(session: Session) -> RunQueue:
-    """The queue of a session's runs."""
-    return session._queue  # noqa: SLF001 - the package's own door
-
-

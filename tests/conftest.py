@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checker import check_history
+from verify_all import save
+
+from nbagent.log import Log
+from nbagent.models.scripted import Scripted
 
 REQUIRE_LOCAL_MODEL = "NBAGENT_REQUIRE_LOCAL_MODEL"
 """The variable that turns a skip for want of the local model into a failure, as CI needs it."""
@@ -26,6 +34,46 @@ def no_live_requests() -> None:
         from nbagent.models import block_requests
 
         block_requests()
+
+
+@pytest.fixture(scope="session")
+def saved_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the log of every session of the suite lies; one fresh process verifies them all."""
+    folder = tmp_path_factory.mktemp("logs")
+    yield folder
+    if any(folder.iterdir()):
+        command = [sys.executable, str(Path(__file__).parent / "verify_all.py"), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        sys.stdout.write(done.stdout)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(autouse=True)
+def every_log(
+    saved_logs: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Keep the logs that a test makes, and check each request that a scripted model gets.
+
+    A test that damages its files on purpose has the marker `damages_files`: its logs are kept as
+    they are in memory.
+    """
+    made: list[Log] = []
+    begin, prepare = Log.__init__, Scripted.prepare
+
+    def remember(self: Log, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        made.append(self)
+
+    def strict(self: Scripted, request: Any) -> Any:
+        if request.nodes:
+            check_history(request.messages)
+        return prepare(self, request)
+
+    monkeypatch.setattr(Log, "__init__", remember)
+    monkeypatch.setattr(Scripted, "prepare", strict)
+    yield
+    for log in made:
+        save(log, saved_logs, files=request.node.get_closest_marker("damages_files") is None)
 
 
 @pytest.fixture(scope="session")

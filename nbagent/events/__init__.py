@@ -100,7 +100,9 @@ class Event:
             for f in spec.fields
         }
         if spec.located:
-            for name, number in zip(("turn", "step", "attempt"), self._where(record["seq"]), strict=True):
+            for name, number in zip(
+                ("turn", "step", "attempt"), self._where(record["seq"]), strict=True
+            ):
                 if name[0] in spec.located and name not in values:
                     values[name] = number or None
         return view(**values)

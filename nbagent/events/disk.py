@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -35,7 +36,7 @@ class Chunk(NamedTuple):
 
     seq: int
     ts: int
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     kind: str
     text: str
 
@@ -47,7 +48,7 @@ def pack(chunks: Sequence[Chunk], before: int, checksum: int) -> bytes:
         "text": "".join(chunk.text for chunk in chunks),
         "len": [len(chunk.text) for chunk in chunks],
     }
-    steps = [chunk.ts - earlier.ts for earlier, chunk in zip(chunks, chunks[1:], strict=False)]
+    steps = [chunk.ts - earlier.ts for earlier, chunk in pairwise(chunks)]
     if any(steps):
         data["dt"] = "".join(_DIGITS[n] if 0 <= n < 36 else f"({n})" for n in steps)
     blocks: list[list[Any]] = []
@@ -80,9 +81,9 @@ def chunk_data(index: int, kind: str, text: str) -> dict[str, Any]:
 
 def _unpack(record: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """(time since the chunk before, data) of each chunk of a packed run."""
-    data = record["data"]
+    data: dict[str, Any] = record["data"]
     text, at = data["text"], 0
-    blocks = data.get("block") or [[0, "text", record["n"]]]
+    blocks: list[list[Any]] = data.get("block") or [[0, "text", record["n"]]]
     kinds = [(index, kind) for index, kind, count in blocks for _ in range(count)]
     steps = [0, *_steps(data["dt"])] if "dt" in data else [0] * record["n"]
     for length, step, (index, kind) in zip(data["len"], steps, kinds, strict=True):
@@ -172,13 +173,14 @@ class Reader:
         """The rows of one record: one, or as many as the run has chunks."""
         self.at = f"event {self.next}"
         try:
-            record = orjson.loads(raw)
+            parsed = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
             msg = f"not JSON ({error})"
             raise ValueError(msg) from None
-        if not isinstance(record, dict) or not {"seq", "type", "data"} <= record.keys():
+        if not isinstance(parsed, dict) or not {"seq", "type", "data"} <= parsed.keys():
             msg = "not an event"
             raise ValueError(msg)
+        record = cast("dict[str, Any]", parsed)  # JSON objects have text keys
         if record["type"] == "assistant/chunks":
             self.at = f"run of events {self.next} to {self.next + record.get('n', 1) - 1}"
         if record["seq"] != self.next:
@@ -193,7 +195,9 @@ class Reader:
         type_, data = record["type"], record["data"]
         ts = record["ts"] if "ts" in record else self.ts + record.get("dt", 0)
         rest = raw[raw.index(b'"type":') :]
-        if type_ in ("assistant/message", "assistant/draft") and _fill(data["message"], self.blocks):
+        if type_ in ("assistant/message", "assistant/draft") and _fill(
+            data["message"], self.blocks
+        ):
             rest = b'"type":"%b","data":%b,"c":"%b"}' % (
                 type_.encode(),
                 orjson.dumps(data),
@@ -205,9 +209,7 @@ class Reader:
             self.blocks = {}
         elif type_ == "assistant/chunk":
             self._block(data)
-        return Row(
-            record["seq"], type_, data, line, record.get("i") == 1, record.get("b", 0)
-        )
+        return Row(record["seq"], type_, data, line, record.get("i") == 1, record.get("b", 0))
 
     def _run(self, record: dict[str, Any]) -> Iterator[Row]:
         ts = self.ts + record.get("dt", 0)

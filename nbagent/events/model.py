@@ -132,8 +132,6 @@ def verdict(
     reviewer: str, action: str, reason: str, *, text: str = "", detail: str = "", tally: int = 0
 ) -> dict[str, Any]:
     """Data of `review/verdict`."""
-    data: dict[str, Any] = {"reviewer": reviewer, "action": action}
-    for key, value in (("reason", reason), ("text", text), ("detail", detail), ("tally", tally)):
-        if value:
-            data[key] = value
-    return data
+    optional = {"reason": reason, "text": text, "detail": detail, "tally": tally}
+    given = {key: value for key, value in optional.items() if value}
+    return {"reviewer": reviewer, "action": action, **given}

@@ -19,7 +19,10 @@ SPECS = {
         ),
     ),
     "control/interrupt": Spec(
-        "Somebody asked the run to stop.", (Field("by", str), Field("reason", str, None)), False, "ts"
+        "Somebody asked the run to stop.",
+        (Field("by", str), Field("reason", str, None)),
+        False,
+        "ts",
     ),
     "control/steer": Spec(
         "Somebody sent a message into the run; its text stands in the splice that follows.",

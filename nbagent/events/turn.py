@@ -20,7 +20,9 @@ SPECS = {
         ),
     ),
     "step/start": Spec("A step opens.", (Field("turn", int), Field("step", int))),
-    "step/end": Spec("A step closes; every call has a result.", (Field("turn", int), Field("step", int))),
+    "step/end": Spec(
+        "A step closes; every call has a result.", (Field("turn", int), Field("step", int))
+    ),
     "user/message": Spec(
         "A message enters the history; `message` only if it is not the inbox item `id`.",
         (Field("id", str), Field("message", dict, None), Field("source", str, None)),

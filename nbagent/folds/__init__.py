@@ -48,14 +48,14 @@ class Folds:
     )
 
     def __init__(self) -> None:
-        self.turn = turn.start()
-        self.surface = surface.start()
-        self.header = header.start()
-        self.inbox = inbox.start()
-        self.calls = calls.start()
-        self.approvals = approvals.start()
-        self.denials = denials.start()
-        self.ledger = ledger.start()
+        self.turn: turn.TurnState = turn.start()
+        self.surface: surface.SurfaceState = surface.start()
+        self.header: header.HeaderState = header.start()
+        self.inbox: inbox.InboxState = inbox.start()
+        self.calls: calls.CallsState = calls.start()
+        self.approvals: approvals.ApprovalsState = approvals.start()
+        self.denials: denials.DenialsState = denials.start()
+        self.ledger: ledger.LedgerState = ledger.start()
 
     def refusal(self, type_: str, data: dict[str, Any]) -> str | None:
         """Why the event can't come now, None if it can."""

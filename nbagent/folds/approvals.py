@@ -54,7 +54,8 @@ STEPS = {
 
 
 def _may_ask(folds: Folds, data: dict[str, Any]) -> str | None:
-    calls, position = folds.calls.calls, data["position"]
+    calls = folds.calls.calls
+    position: int = data["position"]
     if not 0 <= position < len(calls) or not calls[position].called:
         return f"no call at position {position} waits"
     if calls[position].decision or calls[position].result is not None:

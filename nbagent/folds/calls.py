@@ -61,24 +61,30 @@ def _message(folds: Folds, seq: int, data: dict[str, Any]) -> None:
     folds.calls.calls, folds.calls.unresolved = calls, len(calls)
 
 
+def _at(folds: Folds, data: dict[str, Any]) -> CallState:
+    position: int = data["position"]
+    return folds.calls.calls[position]
+
+
 def _call(folds: Folds, seq: int, data: dict[str, Any]) -> None:
-    folds.calls.calls[data["position"]].called = True
+    _at(folds, data).called = True
 
 
 def _decision(folds: Folds, seq: int, data: dict[str, Any]) -> None:
-    folds.calls.calls[data["position"]].decision = data["decision"]
+    _at(folds, data).decision = data["decision"]
 
 
 def _done(folds: Folds, seq: int, data: dict[str, Any]) -> None:
-    folds.calls.calls[data["position"]].done = data
+    _at(folds, data).done = data
 
 
 def _result(folds: Folds, seq: int, data: dict[str, Any]) -> None:
     state = folds.calls
-    call = state.calls[data["position"]]
-    call.result = data.get("status", "ok")
+    call = _at(folds, data)
+    status: str = data.get("status", "ok")
+    call.result = status
     state.unresolved -= 1
-    state.finished.append((call.name, call.result))
+    state.finished.append((call.name, status))
 
 
 STEPS = {
@@ -93,7 +99,8 @@ STEPS = {
 
 
 def _find(folds: Folds, data: dict[str, Any]) -> CallState | str:
-    position, calls = data["position"], folds.calls.calls
+    position: int = data["position"]
+    calls = folds.calls.calls
     if not folds.turn.step_open or not 0 <= position < len(calls):
         return f"the answer has no call at position {position}"
     call = calls[position]
@@ -108,7 +115,7 @@ def _may_call(folds: Folds, data: dict[str, Any]) -> str | None:
         return call
     if call.called:
         return "it was called already"
-    position = data["position"]
+    position: int = data["position"]
     before = position == 0 or folds.calls.calls[position - 1].called
     return None if before else "calls are looked at in order"
 
@@ -135,7 +142,7 @@ def _may_result(folds: Folds, data: dict[str, Any]) -> str | None:
         return call
     if not call.called:
         return "it was not called"
-    position = data["position"]
+    position: int = data["position"]
     if position and folds.calls.calls[position - 1].result is None:
         return "results come in the calls' order"
     return None if "raw" in data or call.done is not None else "it has no text"

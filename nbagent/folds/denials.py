@@ -45,7 +45,8 @@ def _turn_start(folds: Folds, seq: int, data: dict[str, Any]) -> None:
 
 def _decision(folds: Folds, seq: int, data: dict[str, Any]) -> None:
     if data["decision"] == "deny":
-        call = folds.calls.calls[data["position"]]
+        position: int = data["position"]
+        call = folds.calls.calls[position]
         folds.denials.refused.add(key_of(call.name, call.arguments))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbagent.folds import Folds
 
-__all__ = ["STEPS", "LOGICAL", "Spent", "LedgerState", "start"]
+__all__ = ["LOGICAL", "STEPS", "LedgerState", "Spent", "start"]
 
 LOGICAL = (None, "bounce", "must_call")
 """Causes of a request that count as one model call; what recovery repeats does not."""

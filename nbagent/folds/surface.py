@@ -64,7 +64,8 @@ def _assistant(folds: Folds, seq: int, data: dict[str, Any]) -> None:
 
 
 def _result(folds: Folds, seq: int, data: dict[str, Any]) -> None:
-    call = folds.calls.calls[data["position"]]
+    position: int = data["position"]
+    call = folds.calls.calls[position]
     text = data.get("shown")
     if text is None:
         text = data.get("raw")

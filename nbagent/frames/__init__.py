@@ -3,6 +3,7 @@
 from nbagent.frames.columns import Column, Table
 from nbagent.frames.explain import Changes, Difference, Explanation, explain
 from nbagent.frames.show import show
+from nbagent.frames.small import small_table
 from nbagent.frames.tables import TABLES, table
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "Table",
     "explain",
     "show",
+    "small_table",
     "table",
 ]

@@ -28,7 +28,8 @@ def as_text(explanation: Explanation) -> str:
     """Sections with headings; long texts are cut, control characters removed."""
     blocks: list[str] = []
     for section in _sections(explanation):
-        lines = [section.title, "-" * len(section.title)]
+        title = cut(clean(section.title), 200)
+        lines = [title, "-" * len(title)]
         for label, text in section.rows:
             first, *more = cut(clean(text), 800).split("\n")
             lines.append(f"{clean(label)}: {first}" if label else first)
@@ -76,7 +77,9 @@ def _sections(e: Explanation) -> Iterator[_Section]:
     if e.tools:
         described = [(f"{tool.name} ({tool.risk})", tool.description) for tool in e.tools]
         yield _Section(f"Tools on offer: {len(e.tools)}", described)
-    yield _Section(f"History: {len(e.history)} messages", [*_history(e)])
+    yield _Section(
+        f"History: {len(e.history)} message{'' if len(e.history) == 1 else 's'}", [*_history(e)]
+    )
     if e.reminders:
         rows = [(_label(message), _content(message)) for message in e.reminders]
         yield _Section(f"Reminders, in this request only: {len(rows)}", rows)

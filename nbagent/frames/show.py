@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 SHOWN = {
-    "steps": "turn step user_text text n_calls attempts tokens stop",
-    "tools": "turn step name args_json status decision_source duration_ms result",
+    "steps": "turn step user_text text n_calls:calls attempts tokens stop",
+    "tools": "turn step name args_json:arguments status decision_source:decided duration_ms:ms result",
     "attempts": (
-        "turn step attempt cause model finish failure discarded_why input_tokens output_tokens "
-        "duration_ms"
+        "turn step attempt cause model finish failure discarded_why:discarded input_tokens:in "
+        "output_tokens:out duration_ms:ms"
     ),
     "approvals": "turn step name risk decision source reason wait_ms",
     "verdicts": "turn step attempt reviewer action reason draft",
-    "notes": "turn step source kind text data_json",
+    "notes": "turn step source kind text data_json:data",
 }
-"""The tables and columns that are printed."""
+"""The tables and columns that are printed; behind a colon a shorter heading."""
 
 
 def show(log: Log, width: int | None = None) -> str:
@@ -91,8 +91,9 @@ def _table(reading: Reading, name: str, columns: list[str], width: int) -> str:
     if not rows:
         return ""
     gets = {column.name: column.get for column in spec.columns}
-    cells = [[gets[column](row) for column in columns] for row in rows]
-    return text_table(columns, cells, width)
+    pairs = [(column.split(":")[0], column.split(":")[-1]) for column in columns]
+    cells = [[gets[column](row) for column, _ in pairs] for row in rows]
+    return text_table([heading for _, heading in pairs], cells, width)
 
 
 def _worth_showing(row: object) -> bool:

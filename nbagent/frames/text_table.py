@@ -14,8 +14,11 @@ FIRST, LAST = 20, 80
 """Of a longer table, so many rows are shown from its begin and its end."""
 
 GAP = "  "
-LEAST = 8
-"""A column is not made narrower than this."""
+LEAST = 6
+"""A heading is cut to no less than this."""
+
+CUT = 6
+"""Cells are cut to no less than this."""
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
@@ -35,7 +38,9 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) 
         for n, name in enumerate(names)
         if any(row[n] is not None for row in chosen)
     ]
-    widths = _fit([max(map(_width, column)) for column in columns], width)
+    widths = _fit(
+        [max(map(_width, column[1:])) for column in columns], [len(c[0]) for c in columns], width
+    )
     fitted = [
         [_pad(cell, wide) for cell in column] for column, wide in zip(columns, widths, strict=True)
     ]
@@ -56,17 +61,17 @@ def _cell(value: Any) -> str:
     return " ".join(clean(str(value)[:2000]).split())
 
 
-def _fit(widths: list[int], width: int) -> list[int]:
-    """The widths, the widest made narrower until all fit (or none can be narrowed)."""
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
-    while excess > 0 and widths:
-        widest = max(range(len(widths)), key=widths.__getitem__)
-        if widths[widest] <= LEAST:
-            break
-        others = [w for n, w in enumerate(widths) if n != widest]
-        step = min(excess, widths[widest] - max(LEAST, *others, 0)) or 1
-        widths[widest] -= step
-        excess -= step
+def _fit(cells: list[int], headings: list[int], width: int) -> list[int]:
+    """Widths that fit: the widest cells are cut first, headings get what is left over."""
+    widths = [max(cell, min(heading, LEAST)) for cell, heading in zip(cells, headings, strict=True)]
+    spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
+    while spare < 0 and max(widths) > CUT:
+        widths[widths.index(max(widths))] -= 1
+        spare += 1
+    for n, heading in enumerate(headings):
+        more = max(0, min(heading - widths[n], spare))
+        widths[n] += more
+        spare -= more
     return widths
 
 

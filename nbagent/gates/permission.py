@@ -1,16 +1,18 @@
-"""Permission: whether a call may run. One resolver; the first that decides, in this order:
+"""Permission: whether a call may run.
 
-1. the deny list, or absence from a non-empty allow list → deny
-2. any deny rule → deny
-3. mode `deny`, and the tool is not readonly → deny
-4. the same call was refused earlier in this turn → deny
-5. the first matching allow or ask rule: allow → allow (in mode `plan` only what is readonly);
-   ask → a person must be asked
-6. mode `auto`, and nobody must be asked → allow
-7. a remembered answer (never for dangerous tools; allow not in mode `plan`)
-8. readonly, nobody must be asked, and no handler (or mode `plan`) → allow
-9. the handler → allow, deny or ask
-10. a person; where nobody can be asked, what `when_unattended` says
+One resolver; the first of these that decides::
+
+    1. the deny list, or absence from a non-empty allow list → deny
+    2. any deny rule → deny
+    3. mode `deny`, and the tool is not readonly → deny
+    4. the same call was refused earlier in this turn → deny
+    5. the first matching allow or ask rule: allow → allow (in mode `plan` only what is readonly);
+       ask → a person must be asked
+    6. mode `auto`, and nobody must be asked → allow
+    7. a remembered answer (never for dangerous tools; allow not in mode `plan`)
+    8. readonly, nobody must be asked, and no handler (or mode `plan`) → allow
+    9. the handler → allow, deny or ask
+    10. a person; where nobody can be asked, what `when_unattended` says
 """
 
 from __future__ import annotations

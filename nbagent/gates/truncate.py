@@ -24,7 +24,9 @@ class Truncate:
             raise ConfigError(msg)
         self.limit = limit
 
-    def after(self, call: ToolCall | None, result: ToolResult, ctx: GateContext | None) -> ToolResult:
+    def after(
+        self, call: ToolCall | None, result: ToolResult, ctx: GateContext | None
+    ) -> ToolResult:
         """Cut what is too long."""
         del call, ctx
         text = result.text

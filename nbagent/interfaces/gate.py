@@ -90,7 +90,9 @@ class ToolCall:
         """`tool:arguments`, what an answer to a question is bound to."""
         import hashlib
 
-        return f"{self.tool.fingerprint}:{hashlib.blake2b(self.canonical, digest_size=8).hexdigest()}"
+        return (
+            f"{self.tool.fingerprint}:{hashlib.blake2b(self.canonical, digest_size=8).hexdigest()}"
+        )
 
     def but(self, **changes: Any) -> ToolCall:
         """A copy with some fields changed."""

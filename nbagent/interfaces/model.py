@@ -37,7 +37,7 @@ class Delta(NamedTuple):
     """A piece of one block of the answer, as it arrives."""
 
     text: str
-    index: int = 0
+    index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
     """The block: blocks stand in the message in the order in which their index first appears."""
     kind: str = "text"
     """text, thinking, name (of a call) or arguments (of a call)."""
@@ -51,7 +51,7 @@ class Block(NamedTuple):
     """
 
     part: Call | Thinking
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class End(NamedTuple):
@@ -110,9 +110,7 @@ class Header:
     def from_dict(cls, value: dict[str, Any]) -> Header:
         """Read what `data` encodes."""
         tools = tuple(ToolSpec(**tool) for tool in value.get("tools", ()))
-        return cls(
-            value["model"], value.get("instructions", ""), tools, value.get("settings", {})
-        )
+        return cls(value["model"], value.get("instructions", ""), tools, value.get("settings", {}))
 
 
 class Choice(NamedTuple):
@@ -182,7 +180,7 @@ class Request:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was set of temperature, max_tokens, seed, stop, timeout_s, extra, …"""
+        """What was set of temperature, max_tokens, seed, stop, timeout_s, extra and so on."""
         return self.header.settings
 
     @cached_property

@@ -83,4 +83,4 @@ class Attempt:
         return self.tallies.get(reason, 0)
 
 
-Reviewer = Callable[[Attempt], "Verdict | None | Awaitable[Verdict | None]"]
+Reviewer = Callable[[Attempt], "Verdict | Awaitable[Verdict | None] | None"]

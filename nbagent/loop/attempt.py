@@ -11,7 +11,7 @@ import orjson
 from nbagent.errors import ModelError, SessionError, TruncatedStreamError
 from nbagent.events import model as events
 from nbagent.events.disk import chunk_data
-from nbagent.interfaces.model import Block, Delta, End, Prepared, Request
+from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.request import Bounce, announce, build, log_sent
 from nbagent.loop.state import RunState
@@ -88,26 +88,28 @@ def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
         or request.length != len(surface.nodes)
         or request.header is not state.plan.header
     ):
-        msg = "the request differs from what was logged; nothing was sent (this is a bug of nbagent)"
+        msg = (
+            "the request differs from what was logged; nothing was sent (this is a bug of nbagent)"
+        )
         raise SessionError(msg)
 
 
 async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> None:
     append = state.log.append
+    item: Item
     async with aclosing(_generator(state.plan.model.stream(prepared))) as stream:
         async for item in stream:
-            kind = type(item)
-            if kind is Delta:
+            if type(item) is Delta:
                 if not item.text:
                     continue
                 if gathered.first is None:
                     gathered.first = time.perf_counter()
                 append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
                 gathered.add(item)
-            elif kind is Block:
+            elif type(item) is Block:
                 gathered.blocks[item.index] = item.part
                 gathered.order.setdefault(item.index, None)
-            else:
+            elif type(item) is End:
                 gathered.end = item
                 return
 
@@ -126,9 +128,7 @@ async def _with_aclose(stream: Any) -> Any:
 def _keep_prefix(state: RunState, gathered: _Gathered) -> None:
     """An answer cut short stays in the history with what the person has seen of it."""
     parts = [
-        part
-        for part in gathered.message().parts
-        if isinstance(part, Text) and part.text.strip()
+        part for part in gathered.message().parts if isinstance(part, Text) and part.text.strip()
     ]
     if parts:
         node = Message("assistant", parts).to_node()

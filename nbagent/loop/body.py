@@ -68,7 +68,9 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
         if slot.abandoned or (task is not None and task.cancelling() > before):
             raise
         # Nobody has cancelled this run: the body awaited something that was cancelled elsewhere.
-        return _failed(state, call, RuntimeError(f"cancelled from inside ({error})"), "CancelledError")
+        return _failed(
+            state, call, RuntimeError(f"cancelled from inside ({error})"), "CancelledError"
+        )
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result for the model
         return _failed(state, call, error)
     except SystemExit as error:
@@ -84,9 +86,7 @@ def _failed(
     return ToolResult(text, status="error", error_type=type_ or type(error).__name__)
 
 
-async def _on_thread(
-    state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot
-) -> Any:
+async def _on_thread(state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot) -> Any:
     """Run a sync body on a thread of ours; what was cancelled while it ran is abandoned."""
     run = contextvars.copy_context().run
     if call.tool.where == "cell" and state.plan.to_cell is not None:

@@ -17,7 +17,7 @@ __all__ = ["Deadline", "Scope", "Stopped", "Token", "Watchdog"]
 TICK_S = 1.0
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: the way out of a turn that was stopped
+class Stopped(Exception):
     """Raised where the loop notices that it was asked to stop."""
 
 
@@ -84,7 +84,9 @@ class _Cancellable:
         left = task.cancelling()
         if left > self._entry:
             left = task.uncancel()
-        return error is not None and issubclass(error, asyncio.CancelledError) and left <= self._entry
+        return (
+            error is not None and issubclass(error, asyncio.CancelledError) and left <= self._entry
+        )
 
 
 class Scope(_Cancellable):

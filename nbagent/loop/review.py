@@ -62,7 +62,9 @@ async def answer(state: RunState, carried: str) -> Answer:
         demand = _must_call(state, got, tallies)
         if demand is not None:
             cause = "must_call"
-            bounce = _send_back(state, got, "must_call", demand[1], tallies)._replace(force=demand[0])
+            bounce = _send_back(state, got, "must_call", demand[1], tallies)._replace(
+                force=demand[0]
+            )
             continue
         try:
             name, verdict = await _judge(state, got, carried, n, tallies)

@@ -186,13 +186,7 @@ class _Batch:
         call, state = slot.called(), self.state
         verdict: Decision | None = None
         for before, decides in state.plan.chain(call.tool).before:
-            said = before(call, state.gates)
-            if inspect.isawaitable(said):
-                with Scope(state.token) as scope:
-                    state.token.check()
-                    said = await said
-                if scope.fired:
-                    raise Stopped
+            said: Decision | None = await _awaited(state, before(call, state.gates))
             if said is None:
                 continue
             if said.action == "deny" or (decides and said.action == "ask"):
@@ -254,15 +248,17 @@ class _Batch:
     def _ask(self, call: ToolCall, decision: Decision) -> None:
         """Put the question, unless it is open already."""
         state = self.state
-        if any(o.call.fingerprint == call.fingerprint and o.call.position == call.position
-               for o in state.questions.values()):
+        if any(
+            o.call.fingerprint == call.fingerprint and o.call.position == call.position
+            for o in state.questions.values()
+        ):
             return
         state.close_question(call.position, "deny", "changed")
         asked = state.folds.approvals.asked.get(call.position, 0)
         id_ = f"{call.turn}.{call.step}.{call.position}" + (f".{asked + 1}" if asked else "")
         limit = state.plan.question_timeout_s
         expires = state.log.clock() + int(limit * 1000) if limit is not None else None
-        data = {
+        data: dict[str, Any] = {
             "id": id_,
             "position": call.position,
             "capability": call.ref,
@@ -270,8 +266,9 @@ class _Batch:
             "why": decision.why,
             "arguments": call.arguments,
             "fingerprint": call.fingerprint,
-            "expires": expires,
         }
+        if expires is not None:
+            data["expires"] = expires
         state.log.append("approval/asked", data)
         state.log.flush()
         question = Question(
@@ -345,7 +342,9 @@ class _Batch:
         if state.token.by is not None:
             slot.result = _aborted(slot)
             return
-        scope = Scope(state.token, lambda: state.watchdog.set(self, GRACE_S, lambda: _stays(state, slot)))
+        scope = Scope(
+            state.token, lambda: state.watchdog.set(self, GRACE_S, lambda: _stays(state, slot))
+        )
         began = time.perf_counter()
         try:
             with scope:
@@ -409,9 +408,9 @@ class _Batch:
         slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
         slot.result, slot.running = result, None
         if slot.position > self.committed and self.state.folds.turn.step_open:
-            data = {"position": slot.position, "raw": result.raw, "status": result.status}
-            if result.status == "ok":
-                del data["status"]
+            data: dict[str, Any] = {"position": slot.position, "raw": result.raw}
+            if result.status != "ok":
+                data["status"] = result.status
             data["duration_ms"] = slot.duration_ms
             self.state.log.append("tool/done", data)
         self._wake()
@@ -468,6 +467,19 @@ class _Batch:
             self._open(slot)
             result = slot.result or _aborted(slot, started=slot.settled and slot.call is not None)
             self._write(slot, _after_at_once(self.state, slot, result))
+
+
+async def _awaited(state: RunState, value: Any) -> Any:
+    """What a gate in front returned, awaited where it is to be; Stop cuts that short."""
+    if not inspect.isawaitable(value):
+        return value
+    result: Any = None
+    with Scope(state.token) as scope:
+        state.token.check()
+        result = await value
+    if scope.fired:
+        raise Stopped
+    return result
 
 
 def _after_at_once(state: RunState, slot: _Slot, result: ToolResult) -> ToolResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -138,9 +139,7 @@ class RunState:
         limit = self.plan.question_timeout_s
         if limit is not None:
             expired = Answer("deny", f"nobody answered within {limit:g} s")
-            self.watchdog.set(
-                question.id, limit, lambda: self._close(waiting, expired, "expired")
-            )
+            self.watchdog.set(question.id, limit, lambda: self._close(waiting, expired, "expired"))
         if self.channel is not None:
             waiting.task = asyncio.create_task(self._consult(self.channel, waiting))
 
@@ -229,10 +228,8 @@ class RunState:
         self.questions.clear()
 
     def _tick(self) -> None:
-        try:
+        with contextlib.suppress(Exception):  # the next barrier meets the same fault and reports it
             self.log.flush_old_chunks()
-        except Exception:  # noqa: BLE001, S110 - the next barrier meets the same fault and reports it
-            pass
 
 
 class GateContext:

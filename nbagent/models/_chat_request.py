@@ -63,7 +63,8 @@ class Translations:
         wires = kept.wires
         if request.tail or len(wires) != request.length:
             wires = wires[: request.length]
-            wires += (translate(item.to_node(), TAIL) for item in request.tail)
+            t = [translate(item.to_node(), TAIL) for item in request.tail]
+            wires = wires[:-1] + t + wires[-1:]
         holds_calls = kept.first_call is not None and kept.first_call < request.length
         return b",".join(wires), holds_calls
 

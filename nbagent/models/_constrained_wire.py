@@ -125,9 +125,9 @@ class Constrained:
             return
         for made in reply.whole(cut=finish == "max_tokens"):
             yield made
-        if reply.name not in (None, FINAL) and finish != "max_tokens":
-            finish = "tool_calls"
-        yield End("stop" if reply.complete and reply.name == FINAL else finish, usage)
+        if reply.complete:
+            finish = "stop" if reply.name == FINAL else "tool_calls"
+        yield End(finish, usage)
 
     def _format(self, request: Request) -> dict[str, Any]:
         choice, tools = request.tool_choice, request.tools

@@ -135,6 +135,7 @@ async def _send(target: Target, body: bytes, timeout_s: float) -> httpx.Response
     import httpx
 
     _check_allowed(target)
+    _check_headers(target)
     clients = await _clients()
     client = clients.of(target)
     timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 30))
@@ -148,7 +149,7 @@ async def _send(target: Target, body: bytes, timeout_s: float) -> httpx.Response
                 timeout=timeout,
             )
             response = await client.send(request, stream=True)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             msg = f"the model's address {target.url!r} can't be used: {error}"
             raise ConfigError(msg) from None
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
@@ -161,6 +162,17 @@ async def _send(target: Target, body: bytes, timeout_s: float) -> httpx.Response
         clients.used.add(target.host)
         return response
     raise AssertionError  # the second try returns or raises
+
+
+def _check_headers(target: Target) -> None:
+    """Refuse what can't stand in a header here: the library's own error would show the value."""
+    for name, value in target.headers.items():
+        if not (value.isascii() and value.isprintable()):
+            msg = (
+                f"the header {name!r} holds characters that can't be sent:"
+                " look for line breaks and typographic signs in the API key"
+            )
+            raise ConfigError(msg)
 
 
 async def _refusal(response: httpx.Response, target: Target) -> Exception:

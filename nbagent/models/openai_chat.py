@@ -157,6 +157,7 @@ class OpenAIChat:
         key = self._key
         if key is None and self._takes_key:
             key = os.environ.get("OPENAI_API_KEY")
+        key = (key or "").strip()
         names = {name.lower() for name in self._headers}
         if not key and self._openai and "authorization" not in names:
             msg = (

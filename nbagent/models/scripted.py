@@ -200,7 +200,7 @@ class Scripted:
             calls = cast("Sequence[object]", value)
             if all(isinstance(item, Call) for item in calls):
                 return self._items(Reply(calls=tuple(cast("Sequence[Call]", calls))))
-        elif callable(value):
+        elif isinstance(value, Callable):
             return cast("Callable[[Request], Any]", value)
         msg = (
             f"reply {index} of the scripted model is {value!r}: give a text, nb.call(…), a list of"

@@ -6,7 +6,9 @@ import asyncio
 import difflib
 import json
 import sys
+import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 from nbagent.escape import clean
 from nbagent.interfaces.approver import Answer, AnswerWord, Question
@@ -54,9 +56,8 @@ class StdinApprover:
         async with self._turn:
             loop = asyncio.get_running_loop()
             future = loop.create_future()
-            # A thread of its own: `input` can't be interrupted, and must not block a pool.
-            import threading
 
+            # A thread of its own: `input` can't be interrupted, and must not block a pool.
             def ask() -> None:
                 answer = self._ask(question)
                 loop.call_soon_threadsafe(lambda: future.done() or future.set_result(answer))
@@ -102,7 +103,7 @@ class StdinApprover:
         if value is not None and not isinstance(value, dict):
             self._write("Arguments are a JSON object, {…}.\n")
             return None
-        return None if value is None else Answer("edit", arguments=value)
+        return None if value is None else Answer("edit", arguments=cast("dict[str, Any]", value))
 
 
 def describe(question: Question) -> str:
@@ -122,7 +123,10 @@ def describe(question: Question) -> str:
         lines.append(f"  why it asks: {clean(question.why)}")
     if isinstance(question.preview, Diff):
         old, new = question.preview.old.splitlines(), question.preview.new.splitlines()
-        lines += ["  " + clean(line) for line in difflib.unified_diff(old, new, "now", "then", lineterm="")]
+        lines += [
+            "  " + clean(line)
+            for line in difflib.unified_diff(old, new, "now", "then", lineterm="")
+        ]
     elif question.preview is not None:
         lines += ["  " + clean(line) for line in question.preview.splitlines()]
     else:

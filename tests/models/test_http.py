@@ -149,6 +149,14 @@ async def test_a_body_that_repeats_the_key_is_masked(server: FakeServer) -> None
     assert "[key]" in str(error.body)
 
 
+@pytest.mark.parametrize("key", [f"{KEY}\nx", f"{KEY}…", f"{KEY}\0"])
+async def test_a_key_that_cannot_be_sent_is_not_shown(server: FakeServer, key: str) -> None:
+    broken = OpenAIChat("m", base_url=server.url, api_key=key)
+    with pytest.raises(ConfigError, match="authorization") as caught:
+        await asked(broken)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
 async def test_a_redirect_names_where_it_leads(server: FakeServer) -> None:
     server.refuse(308, b"", location="https://elsewhere.example/v1")
     error = await failed(server)

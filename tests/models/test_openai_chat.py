@@ -86,6 +86,23 @@ async def asked(server: FakeServer, what: Request | None = None, **options: Any)
     return [item async for item in model.stream(model.prepare(what or request()))]
 
 
+async def until_error(server: FakeServer) -> tuple[list[Item], ModelError]:
+    """What came before the error, and the error."""
+    model = OpenAIChat("m", base_url=server.url)
+    stream = model.stream(model.prepare(request()))
+    got: list[Item] = []
+    try:
+        while True:
+            got.append(await anext(stream))
+    except ModelError as error:
+        return got, error
+
+
+def thinking_of(items: list[Item]) -> Thinking:
+    (part,) = [i.part for i in items if isinstance(i, Block) and isinstance(i.part, Thinking)]
+    return part
+
+
 def calls(items: list[Item]) -> list[Call]:
     return [i.part for i in items if isinstance(i, Block) and isinstance(i.part, Call)]
 
@@ -483,8 +500,7 @@ async def test_reasoning_is_thinking_and_goes_back_beside_its_calls(
     items = await asked(server)
     assert text(items, "thinking") == "thinking"
     assert text(items) == "so"
-    (block,) = [i for i in items if isinstance(i, Block) and isinstance(i.part, Thinking)]
-    thought = Thinking("thinking", data=block.part.data)  # pyright: ignore[reportAttributeAccessIssue]
+    thought = Thinking("thinking", data=thinking_of(items).data)
     sent = body(request(Message("assistant", [thought, Text("so"), *calls(items)])))
     assert sent["messages"][0][key] == "thinking"
     sent = body(request(Message("assistant", [thought, Text("so")])))
@@ -506,8 +522,7 @@ async def test_reasoning_details_go_back_whole(server: FakeServer) -> None:
     )
     items = await asked(server)
     assert text(items, "thinking") == "ab"
-    (block,) = [i for i in items if isinstance(i, Block) and isinstance(i.part, Thinking)]
-    thought = Thinking("ab", data=block.part.data)  # pyright: ignore[reportAttributeAccessIssue]
+    thought = Thinking("ab", data=thinking_of(items).data)
     sent = body(request(Message("assistant", [thought, *calls(items)])))
     assert sent["messages"][0]["reasoning_details"] == [
         {"type": "reasoning.text", "index": 0, "text": "ab", "format": "f", "signature": "SIG"}
@@ -629,12 +644,9 @@ async def test_a_stream_that_ends_early_is_truncated_and_no_call_is_given(
 ) -> None:
     """Row 26."""
     server.say(chunk(content="a"), piece(0, "c", "add", '{"a":'), rest, done=False, cut=cut)
-    got: list[Item] = []
-    model = OpenAIChat("m", base_url=server.url)
-    with pytest.raises(TruncatedStreamError) as caught:
-        async for item in model.stream(model.prepare(request())):
-            got.append(item)  # noqa: PERF401 - what came before the error counts
-    assert caught.value.recoverable
+    got, error = await until_error(server)
+    assert isinstance(error, TruncatedStreamError)
+    assert error.recoverable
     assert text(got) == "a"
     assert calls(got) == []
 
@@ -666,11 +678,8 @@ async def test_an_error_inside_the_stream_is_typed_and_what_came_before_is_kept(
         chunk(content="b"),
         prefix + b"data: %b\n\n" % json.dumps({"error": error}).encode(),
     )
-    got: list[Item] = []
-    model = OpenAIChat("m", base_url=server.url)
-    with pytest.raises(kind):
-        async for item in model.stream(model.prepare(request())):
-            got.append(item)  # noqa: PERF401
+    got, raised = await until_error(server)
+    assert type(raised) is kind
     assert text(got) == "ab"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ ROWS = [json.loads(x) for x in RECORDED.read_bytes().splitlines()] if RECORDED.i
 pytestmark = pytest.mark.skipif(not ROWS, reason=f"no recorded answers at {RECORDED}")
 
 Reading = dict[str, Any]
+NOTHING: dict[str, Any] = {}
 
 
 def read_by_hand(row: dict[str, Any]) -> Reading:
@@ -40,20 +42,21 @@ def read_by_hand(row: dict[str, Any]) -> Reading:
     finish = usage = error = None
     for value in values:
         error = error or value.get("error")
-        if (value.get("usage") or {}).get("total_tokens"):
+        if (value.get("usage") or NOTHING).get("total_tokens"):
             usage = value["usage"]["total_tokens"]
         for choice in value.get("choices", ()):
             if choice.get("index", 0) != 0:
                 continue
             finish = choice.get("finish_reason") or finish
-            delta = choice.get("delta") or choice.get("message") or {}
+            delta: dict[str, Any] = choice.get("delta") or choice.get("message") or NOTHING
             content = delta.get("content") or ""
             text += content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))  # fmt: skip
             thought = delta.get("reasoning_content") or delta.get("reasoning")
-            details = delta.get("reasoning_details") or ()
+            details: list[dict[str, str]] = delta.get("reasoning_details") or []
             thinking += thought or "".join(d.get("text") or "" for d in details)
+            pieces: list[dict[str, Any]] = delta.get("tool_calls") or []
             refusal += delta.get("refusal") or ""
-            for position, call in enumerate(delta.get("tool_calls") or ()):
+            for position, call in enumerate(pieces):
                 kept = calls.setdefault(call.get("index", position), ["", "", ""])
                 kept[0] += call["function"].get("name") or ""
                 kept[1] += call["function"].get("arguments") or ""
@@ -94,7 +97,7 @@ def cut(data: bytes, how: str, row: dict[str, Any]) -> list[bytes]:
         return [data[i : i + 1] for i in range(len(data))]
     rng = random.Random(row["id"])
     borders = sorted({0, len(data), *(rng.randrange(len(data)) for _ in range(40))})
-    return [data[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(borders)]
 
 
 @pytest.mark.parametrize("how", ["whole", "random", "bytes"])

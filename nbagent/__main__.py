@@ -1,0 +1,319 @@
+"""The command line: `nbagent quickstart`, `nbagent fetch`, `nbagent show LOG`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nbagent import __version__
+from nbagent.errors import ConfigError, NbAgentError
+from nbagent.escape import clean
+
+__all__ = ["main"]
+
+FIRST = "01_quickstart.ipynb"
+FOLDER = "nbagent-notebooks"
+"""Where the notebooks of an installed package are copied to, so that they can be changed."""
+CELL_TIMEOUT_S = 600
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        return options.command(options)
+    except NbAgentError as error:
+        print_line(f"nbagent: {error}", sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the flush at exit complains
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def print_line(line: str, stream: Any = None, end: str = "\n") -> None:
+    """Write a line at once, also into a pipe or a file that can't show every character."""
+    stream = stream or sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write((line + end).encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nbagent", description="LLM agents in a notebook: watch, steer, approve, analyse."
+    )
+    parser.add_argument("--version", action="version", version=f"nbagent {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    quickstart = commands.add_parser(
+        "quickstart",
+        help="open the first notebook in JupyterLab, or run it without a browser",
+        description=(
+            "Open the first notebook in JupyterLab. From an installed package the notebooks are"
+            " copied first; copies that are there are kept as they are."
+        ),
+    )
+    quickstart.add_argument(
+        "--execute",
+        action="store_true",
+        help="run it in a fresh kernel, without a browser, and print what came out;"
+        " the notebook itself is not changed",
+    )
+    quickstart.add_argument(
+        "--output", type=Path, metavar="FILE", help="with --execute: keep the executed notebook"
+    )
+    quickstart.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(FOLDER),
+        help="where to copy the notebooks of an installed package (default: %(default)s)",
+    )
+    quickstart.set_defaults(command=_quickstart)
+
+    fetch = commands.add_parser("fetch", help="download the local model's weights, once")
+    fetch.set_defaults(command=_fetch)
+
+    show = commands.add_parser("show", help="print the tables of a session's log file")
+    show.add_argument("log", type=Path, metavar="LOG", help="a file that ends in .jsonl")
+    show.set_defaults(command=_show)
+    return parser
+
+
+# ---- fetch, show -------------------------------------------------------------------------------
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from nbagent.models.fetch import fetch
+
+    fetch(print_line)
+    if find_spec("xllamacpp") is None:
+        print_line(f"The local model also needs its runtime: {_pip('local')}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from nbagent.frames import show
+    from nbagent.session import Session
+
+    path: Path = options.log
+    _check_log(path)
+    session = Session.open(path)
+    print_line(show(session.log), end="")
+    return 0 if session.verify() else 1
+
+
+def _check_log(path: Path) -> None:
+    """Say what is wrong where opening a session would quietly begin a new one."""
+    if path.is_dir():
+        found = ", ".join(sorted(entry.name for entry in path.glob("*.jsonl"))[:20])
+        msg = f"{path} is a folder: name one of its logs ({found or 'there is none in it'})"
+        raise ConfigError(msg)
+    if not path.exists():
+        msg = f"there is no file {path}"
+        raise ConfigError(msg)
+    if path.stat().st_size == 0:
+        msg = f"{path} is empty: no run has written to it yet"
+        raise ConfigError(msg)
+
+
+# ---- quickstart --------------------------------------------------------------------------------
+
+
+def _quickstart(options: argparse.Namespace) -> int:
+    if options.output and not options.execute:
+        msg = "--output keeps what --execute made: give both"
+        raise ConfigError(msg)
+    if options.execute:
+        return _execute(_notebooks() / FIRST, options.output)
+    return _open_lab(options.folder)
+
+
+def _open_lab(folder: Path) -> int:
+    if find_spec("jupyterlab") is None:
+        msg = f"JupyterLab is not installed: {_pip('lab')}"
+        raise ConfigError(msg)
+    for line in _missing():
+        print_line(f"The notebook's first cells need more: {line}")
+    path = _own_notebooks(folder) / FIRST
+    print_line(f"Opening {path} in JupyterLab; Ctrl-C ends it")
+    # JupyterLab answers Ctrl-C itself, with a question; this process only waits for it.
+    signal.signal(signal.SIGINT, _ignore)
+    return subprocess.run([sys.executable, "-m", "jupyterlab", str(path)], check=False).returncode
+
+
+def _ignore(_signal: int, _frame: object) -> None:
+    """Do nothing."""
+
+
+def _execute(path: Path, output: Path | None) -> int:
+    missing = [*_missing()]
+    if find_spec("nbclient") is None:
+        missing.append(f"what runs notebooks: {_pip('lab')}")
+    if missing:
+        msg = f"{path.name} needs more:\n  " + "\n  ".join(missing)
+        raise ConfigError(msg)
+    import nbformat
+
+    notebook: Any = nbformat.read(path, as_version=4)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    print_line(f"Running {path.name} in a fresh kernel of Python {platform.python_version()}")
+    failure = _run_cells(notebook, path.parent)
+    if output is not None:
+        output.write_text(nbformat.writes(notebook), "utf-8")  # pyright: ignore[reportUnknownMemberType]
+        print_line(f"The executed notebook is in {output}")
+    if failure:
+        print_line(f"nbagent: {failure}", sys.stderr)
+        return 1
+    for tag, title in (("answer", "The answer"), ("tools", "Its tool calls")):
+        print_line(f"\n{title}\n\n{_shown(notebook, tag)}")
+    return 0
+
+
+def _run_cells(notebook: Any, folder: Path) -> str | None:
+    """Execute the notebook's cells into it; gives what went wrong, None if nothing."""
+    from ipykernel.kernelspec import write_kernel_spec
+    from jupyter_client.kernelspec import KernelSpecManager
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellControlSignal, DeadKernelError
+    from nbformat.v4 import new_code_cell  # pyright: ignore[reportUnknownVariableType]
+
+    progress = _Progress(notebook)
+    width = shutil.get_terminal_size((100, 24)).columns
+    wide = (
+        f"import pandas as _p; _p.set_option('display.width', {width}, 'display.max_columns', 99)"
+    )
+    # Tables as wide as this terminal: a cell in front, which is taken away again.
+    first: Any = new_code_cell(wide)
+    notebook.cells.insert(0, first)
+    with TemporaryDirectory() as name:
+        # The kernel that is installed as "python3" may belong to another environment.
+        write_kernel_spec(Path(name) / "here")
+        client = NotebookClient(
+            notebook,
+            kernel_name="here",
+            timeout=CELL_TIMEOUT_S,
+            resources={"metadata": {"path": str(folder)}},
+            on_cell_start=progress.started,
+            on_cell_executed=progress.ended,
+        )
+        manager: Any = client.create_kernel_manager()
+        manager.kernel_spec_manager = KernelSpecManager(kernel_dirs=[name])
+        try:
+            client.execute()
+        except (CellControlSignal, DeadKernelError, RuntimeError) as error:
+            return progress.failed(error)
+        finally:
+            notebook.cells.remove(first)
+    return None
+
+
+class _Progress:
+    """A line per cell: number, its first line, seconds."""
+
+    def __init__(self, notebook: Any) -> None:
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        self._numbers = {cell.id: number for number, cell in enumerate(code, 1)}
+        self._now: tuple[int, str] = (0, "")
+        self._since = 0.0
+
+    def started(self, *, cell: Any, cell_index: int) -> None:
+        number = self._numbers.get(cell.id)
+        if number is None:
+            return
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        title = lines[0].lstrip("# ") if lines else ""
+        self._now, self._since = (number, title), time.monotonic()
+        print_line(f"{number:3}/{len(self._numbers)}  {title[:60]:60}", end="")
+
+    def ended(self, *, cell: Any, cell_index: int, execute_reply: Any) -> None:
+        if cell.id in self._numbers:
+            print_line(f"  {time.monotonic() - self._since:5.1f} s")
+
+    def failed(self, error: BaseException) -> str:
+        """What to tell the reader about it."""
+        number, title = self._now
+        name, value = getattr(error, "ename", None), getattr(error, "evalue", "")
+        said = f"{name}: {value}" if name else str(error).strip()
+        print_line("")
+        return f"cell {number} of the notebook failed ({title}):\n{clean(said)}"
+
+
+def _shown(notebook: Any, tag: str) -> str:
+    """What the cell with this tag shows, as text."""
+    for cell in notebook.cells:
+        if tag in cell.metadata.get("tags", ()):
+            texts = [
+                output.text
+                if output.output_type == "stream"
+                else output.get("data", {}).get("text/plain", "")
+                for output in cell.outputs
+            ]
+            return clean("\n".join(texts)).strip("\n")
+    return f"(no cell of the notebook has the tag {tag!r})"
+
+
+# ---- what is here ------------------------------------------------------------------------------
+
+
+def _notebooks() -> Path:
+    """The folder with the notebooks: in the package when it is installed, else in the checkout.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_notebooks", package.parent / "notebooks"):
+        if (folder / FIRST).is_file():
+            return folder
+    msg = f"the notebooks are missing from this installation ({package}): install nbagent again"
+    raise ConfigError(msg)
+
+
+def _own_notebooks(folder: Path) -> Path:
+    """Notebooks that may be changed: those of the checkout, else copies in `folder`."""
+    source = _notebooks()
+    if source.name != "_notebooks":
+        return source
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(source.glob("*.ipynb")):
+            if not (folder / path.name).exists():
+                shutil.copyfile(path, folder / path.name)
+    except OSError as error:
+        msg = f"can't copy the notebooks to {folder} ({error.strerror}): give another --folder"
+        raise ConfigError(msg) from error
+    return folder
+
+
+def _missing() -> list[str]:
+    """What the local model lacks, each with the command that brings it."""
+    from nbagent.models.fetch import weights_path
+
+    lines: list[str] = []
+    if find_spec("xllamacpp") is None:
+        lines.append(f"the local model's runtime: {_pip('local')}")
+    if weights_path() is None:
+        lines.append(f"the local model's weights: {sys.executable} -m nbagent fetch")
+    return lines
+
+
+def _pip(extra: str) -> str:
+    return f'{sys.executable} -m pip install "nbagent[{extra}]"'
+
+
+if __name__ == "__main__":
+    sys.exit(main())
