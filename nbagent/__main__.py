@@ -81,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         default=Path(FOLDER),
         help="where to copy the notebooks of an installed package (default: %(default)s)",
     )
+    quickstart.add_argument(
+        "options", nargs="*", help="after --: options for JupyterLab, such as --no-browser"
+    )
     quickstart.set_defaults(command=_quickstart)
 
     fetch = commands.add_parser("fetch", help="download the local model's weights, once")
@@ -138,10 +141,10 @@ def _quickstart(options: argparse.Namespace) -> int:
         raise ConfigError(msg)
     if options.execute:
         return _execute(_notebooks() / FIRST, options.output)
-    return _open_lab(options.folder)
+    return _open_lab(options.folder, options.options)
 
 
-def _open_lab(folder: Path) -> int:
+def _open_lab(folder: Path, options: list[str]) -> int:
     if find_spec("jupyterlab") is None:
         msg = f"JupyterLab is not installed: {_pip('lab')}"
         raise ConfigError(msg)
@@ -151,7 +154,8 @@ def _open_lab(folder: Path) -> int:
     print_line(f"Opening {path} in JupyterLab; Ctrl-C ends it")
     # JupyterLab answers Ctrl-C itself, with a question; this process only waits for it.
     signal.signal(signal.SIGINT, _ignore)
-    return subprocess.run([sys.executable, "-m", "jupyterlab", str(path)], check=False).returncode
+    command = [sys.executable, "-m", "jupyterlab", str(path), *options]
+    return subprocess.run(command, check=False).returncode
 
 
 def _ignore(_signal: int, _frame: object) -> None:
@@ -210,6 +214,9 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
         )
         manager: Any = client.create_kernel_manager()
         manager.kernel_spec_manager = KernelSpecManager(kernel_dirs=[name])
+        manager.connection_file = str(Path(name) / "kernel.json")
+        if os.name == "posix":  # local sockets; by TCP ipykernel warns that it is not encrypted
+            manager.transport = "ipc"
         try:
             client.execute()
         except (CellControlSignal, DeadKernelError, RuntimeError) as error:
@@ -220,34 +227,37 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
 
 
 class _Progress:
-    """A line per cell: number, its first line, seconds."""
+    """A line per cell: number, the heading above it, seconds."""
 
     def __init__(self, notebook: Any) -> None:
-        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-        self._numbers = {cell.id: number for number, cell in enumerate(code, 1)}
-        self._now: tuple[int, str] = (0, "")
+        self._cells: dict[str, tuple[int, str]] = {}
+        """By the cell's id: its number and the heading above it."""
+        self._now = (0, "")
         self._since = 0.0
+        heading = ""
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                self._cells[cell.id] = (len(self._cells) + 1, heading)
+            elif cell.source.startswith("#"):
+                heading = cell.source.partition("\n")[0].lstrip("# ")
 
     def started(self, *, cell: Any, cell_index: int) -> None:
-        number = self._numbers.get(cell.id)
-        if number is None:
-            return
-        lines = [line for line in cell.source.splitlines() if line.strip()]
-        title = lines[0].lstrip("# ") if lines else ""
-        self._now, self._since = (number, title), time.monotonic()
-        print_line(f"{number:3}/{len(self._numbers)}  {title[:60]:60}", end="")
+        if cell.id in self._cells:
+            self._now, self._since = self._cells[cell.id], time.monotonic()
+            number, heading = self._now
+            print_line(f"{number:3}/{len(self._cells)}  {heading:40}", end="")
 
     def ended(self, *, cell: Any, cell_index: int, execute_reply: Any) -> None:
-        if cell.id in self._numbers:
+        if cell.id in self._cells:
             print_line(f"  {time.monotonic() - self._since:5.1f} s")
 
     def failed(self, error: BaseException) -> str:
         """What to tell the reader about it."""
-        number, title = self._now
+        number, heading = self._now
         name, value = getattr(error, "ename", None), getattr(error, "evalue", "")
         said = f"{name}: {value}" if name else str(error).strip()
         print_line("")
-        return f"cell {number} of the notebook failed ({title}):\n{clean(said)}"
+        return f"cell {number} of the notebook failed ({heading}):\n{clean(said)}"
 
 
 def _shown(notebook: Any, tag: str) -> str:

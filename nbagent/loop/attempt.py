@@ -15,7 +15,7 @@ from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.request import Bounce, announce, build, log_sent
 from nbagent.loop.state import RunState
-from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, with_call_ids
+from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, scrub, with_call_ids
 
 __all__ = ["Generated", "attempt"]
 
@@ -182,7 +182,7 @@ class _Gathered:
 
     def _part(self, index: int) -> Part | None:
         def text(kind: str) -> str:
-            return "".join(self.pieces.get((index, kind), ()))
+            return scrub("".join(self.pieces.get((index, kind), ())))
 
         block = self.blocks.get(index)
         if isinstance(block, Call):

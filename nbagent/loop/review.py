@@ -14,7 +14,7 @@ from nbagent.loop.cancel import Deadline, Scope, Stopped
 from nbagent.loop.recover import generate
 from nbagent.loop.request import Bounce, missing_calls
 from nbagent.loop.state import RunState
-from nbagent.messages import Call, Message, Text
+from nbagent.messages import Call, Message, Text, scrub
 
 __all__ = ["Answer", "answer"]
 
@@ -174,7 +174,7 @@ def _force(
     state: RunState, got: Generated, name: str, verdict: Verdict, tallies: Counter[str]
 ) -> Answer:
     tallies[verdict.reason] += 1
-    message = Message("assistant", verdict.text)
+    message = Message("assistant", scrub(verdict.text))
     state.log.append("assistant/draft", {"message": got.message.to_node()})
     _log_verdict(state, name, verdict, tallies)
     state.log.append("attempt/discarded", {"why": "forced"})

@@ -42,13 +42,22 @@ class Translations:
     def __init__(self) -> None:
         self._by_nodes: WeakKeyDictionary[Nodes, _Translated] = WeakKeyDictionary()
 
-    def of(self, request: Request, translate: Translate, key: object = None) -> tuple[bytes, bool]:
+    def of(
+        self,
+        request: Request,
+        translate: Translate,
+        key: object = None,
+        *,
+        reminders_ahead: bool = False,
+    ) -> tuple[bytes, bool]:
         """The request's messages, reminders included, joined; and whether the history holds calls.
 
         Parameters
         ----------
         key
             What else the translation depends on: another key translates anew.
+        reminders_ahead
+            Whether reminders stand before the last message of the conversation, not behind it.
         """
         kept = self._by_nodes.get(request.nodes)
         if kept is None or kept.key != key:
@@ -62,9 +71,10 @@ class Translations:
                 kept.first_call = position
         wires = kept.wires
         if request.tail or len(wires) != request.length:
-            wires = wires[: request.length]
-            t = [translate(item.to_node(), TAIL) for item in request.tail]
-            wires = wires[:-1] + t + wires[-1:]
+            ahead = reminders_ahead and all(item.role == "user" for item in request.tail)
+            place = request.length - ahead
+            tail = [translate(item.to_node(), TAIL) for item in request.tail]
+            wires = [*wires[:place], *tail, *wires[place : request.length]]
         holds_calls = kept.first_call is not None and kept.first_call < request.length
         return b",".join(wires), holds_calls
 
@@ -85,7 +95,7 @@ def dumps(value: Any) -> bytes:
 def message(node: dict[str, Any], empty: EmptyContent) -> bytes:
     """One message in the wire's form.
 
-    Source: https://platform.openai.com/docs/api-reference/chat/create (messages), 2026-07.
+    Source: https://platform.openai.com/docs/api-reference/chat/create (messages), 2026-11.
     """
     role: str = node["role"]
     text: str | None = node.get("text")
@@ -132,7 +142,7 @@ def _add_thinking(out: dict[str, Any], node: dict[str, Any]) -> None:
     Hosts that think between calls want it there; without calls some refuse it and none needs it.
 
     Source: https://api-docs.deepseek.com/guides/thinking_mode (reasoning_content) and
-    https://openrouter.ai/docs/use-cases/reasoning-tokens (reasoning_details), 2026-07.
+    https://openrouter.ai/docs/use-cases/reasoning-tokens (reasoning_details), 2026-11.
     """
     for part in node["parts"]:
         if not ("thinking" in part and part.get("data")):

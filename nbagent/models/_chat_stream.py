@@ -33,7 +33,7 @@ class _Open:
 class Reader:
     """Reads one answer: feed it the data of each event, then ask for the end.
 
-    Source: https://platform.openai.com/docs/api-reference/chat-streaming, 2026-07; what hosts do
+    Source: https://platform.openai.com/docs/api-reference/chat-streaming, 2026-11; what hosts do
     otherwise stands at the place that copes with it.
     """
 
@@ -130,6 +130,9 @@ class Reader:
             raise ServerError(msg)
         cut = self.finish in ("length", "max_tokens", "model_length")
         items: list[Item] = []
+        if self._thinking is None and self._thinking_key and self._calls:
+            # DeepSeek wants the field back beside calls even if nothing was thought.
+            self._thinking = self._new_block()
         if self._thinking is not None:
             data: dict[str, Any] = {"key": self._thinking_key}
             if self._details:
@@ -152,9 +155,9 @@ class Reader:
 
         Source: https://platform.openai.com/docs/api-reference/chat/object (usage): cached tokens
         are part of prompt_tokens, reasoning of completion_tokens; xAI adds reasoning on top
-        (https://docs.x.ai/docs/guides/reasoning); DeepSeek's prompt_cache_hit_tokens
+        (https://docs.x.ai/docs/key-information/consumption-and-rate-limits); DeepSeek's prompt_cache_hit_tokens
         (https://api-docs.deepseek.com/guides/kv_cache); OpenRouter's cache_write_tokens;
-        llama.cpp's timings (cache_n, prompt_n, predicted_n). 2026-07.
+        llama.cpp's timings (cache_n, prompt_n, predicted_n). 2026-11.
         """
         used = self._usage
         if not used or used.get("prompt_tokens") is None:
@@ -198,8 +201,11 @@ class Reader:
         items: list[Item] = []
         content = delta.get("content")
         details = delta.get("reasoning_details")
-        key = "reasoning_content" if delta.get("reasoning_content") else "reasoning"
-        thought = delta.get(key)
+        thought, key = delta.get("reasoning_content"), "reasoning_content"
+        if not thought:
+            if thought is not None:
+                self._thinking_key = key
+            thought, key = delta.get("reasoning"), "reasoning"
         if details:
             self._details += details
             thought = thought or "".join(_detail_text(each) for each in details)

@@ -26,10 +26,16 @@ class Limits:
     """Of an array whose schema sets no limit."""
     first_sentence: bool
     """Whether free text ends with its first sentence."""
+    reminders_ahead: bool
+    """Whether reminders stand before the last message: behind it a small model repeats them."""
 
 
-SMALL = Limits(answer_chars=160, string_chars=120, items=16, first_sentence=True)
-LARGE = Limits(answer_chars=None, string_chars=None, items=None, first_sentence=False)
+SMALL = Limits(
+    answer_chars=160, string_chars=120, items=16, first_sentence=True, reminders_ahead=True
+)
+LARGE = Limits(
+    answer_chars=None, string_chars=None, items=None, first_sentence=False, reminders_ahead=False
+)
 
 
 def choose(situation: Situation) -> Choice:
@@ -122,7 +128,7 @@ def portable(
     (bounds of numbers that are no integers, patterns without ^…$, and more).
 
     Source: probes of xllamacpp 2026.10's converter; the keywords it knows are listed at
-    https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md (2026-07).
+    https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md (2026-11).
     """
     if not isinstance(schema, dict):
         return {}  # true and false are refused by the converter

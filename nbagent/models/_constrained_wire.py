@@ -90,7 +90,9 @@ class Constrained:
         """
         refuse_reserved(request.header.tools)
         layout = _Layout(request)
-        messages, _ = self._translations.of(request, layout.message, layout.key)
+        messages, _ = self._translations.of(
+            request, layout.message, layout.key, reminders_ahead=self._limits.reminders_ahead
+        )
         fields = dumps({"response_format": self._format(request), **parameters})
         return prepared(request, b'%b,"messages":[%b,%b]}' % (fields[:-1], opening(), messages))
 

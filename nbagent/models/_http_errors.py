@@ -30,7 +30,7 @@ _BODY = 2_000  # characters of a body that an error carries
 # The ways in which servers say that a request is larger than the model's window.
 # Source: https://platform.openai.com/docs/guides/error-codes (context_length_exceeded),
 # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
-# (exceed_context_size_error), and vLLM's, Groq's and Anthropic's wordings, 2026-07.
+# (exceed_context_size_error), and vLLM's, Groq's and Anthropic's wordings, 2026-11.
 _OVERFLOW = re.compile(
     r"context_length_exceeded|exceed_context_size_error|maximum context length"
     r"|exceeds? the (?:available|model'?s)? ?context|context (?:window|size|length) (?:is |was )?exceed"
@@ -60,7 +60,7 @@ def error_in_stream(error: object, *, host: str, body: str) -> ModelError:
     """The typed error for an error object that came inside a stream of status 200.
 
     Source: https://openrouter.ai/docs/api-reference/errors and
-    https://console.groq.com/docs/errors (an `error` key in a chunk), 2026-07.
+    https://console.groq.com/docs/errors (an `error` key in a chunk), 2026-11.
     """
     status = 0
     if isinstance(error, dict):
@@ -172,7 +172,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
     Source: https://www.rfc-editor.org/rfc/rfc9110#field.retry-after (seconds or a date; 2022-06)
     and OpenAI's `retry-after-ms`
-    (https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py, 2026-07).
+    (https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py, 2026-11).
     """
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:

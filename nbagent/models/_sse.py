@@ -14,7 +14,7 @@ class SSE:
     stand raw inside a JSON string. Time is linear in the bytes fed, however they are cut.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
-    (2026-07). Two things are ours: data stays bytes, and `close` gives an event whose blank line
+    (2026-11). Two things are ours: data stays bytes, and `close` gives an event whose blank line
     is missing, so that the reader of the wire can accept a terminal one.
 
     Examples

@@ -147,7 +147,7 @@ class OpenAIChat:
         self, request: Request, *, tools: bool, holds_calls: bool = False
     ) -> dict[str, Any]:
         # OpenAI's reasoning models refuse `max_tokens`, other servers don't know its successor.
-        # Source: https://platform.openai.com/docs/api-reference/chat/create, 2026-07.
+        # Source: https://platform.openai.com/docs/api-reference/chat/create, 2026-11.
         limit = "max_completion_tokens" if self._openai else "max_tokens"
         return parameters(
             request, self.model, tools=tools, holds_calls=holds_calls, max_tokens=limit

@@ -56,7 +56,7 @@ def _ollama_url() -> str:
     """Where Ollama's OpenAI-compatible interface is; OLLAMA_HOST may hold a host, port or URL.
 
     Source: https://docs.ollama.com/api/openai-compatibility and
-    https://docs.ollama.com/faq (OLLAMA_HOST), 2026-07.
+    https://docs.ollama.com/faq (OLLAMA_HOST), 2026-11.
     """
     host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1:11434"
     if "://" not in host:

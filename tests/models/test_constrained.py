@@ -248,6 +248,23 @@ def test_a_conversation_is_laid_out_like_the_examples() -> None:
     ]
 
 
+def test_reminders_stand_before_the_last_message_but_a_sent_back_draft_behind_it() -> None:
+    """Behind it, six of ten runs of one measured task went wrong; before it, one."""
+    history = (
+        Message("user", "go"),
+        Message("assistant", [Call("weigh", "{}", "c")]),
+        Message("tool", "1 kg", call_id="c", name="weigh"),
+    )
+    reminder = Message("user", "<system-reminder>Last step.</system-reminder>", source="steps")
+    assert [text for _, text in said(request(*history, tail=(reminder,)))][-2:] == [
+        reminder.text,
+        "Result: 1 kg",
+    ]
+    sent_back = said(request(*history, tail=(Message("assistant", "No."), reminder)))
+    assert sent_back[-1] == ("user", reminder.text)
+    assert said(request(tail=(reminder,)))[0] == ("user", reminder.text)
+
+
 def test_calls_in_one_answer_and_broken_arguments_are_laid_out_too() -> None:
     calls = [
         Call("lookup", '{"bird":"owl"}', "a"),

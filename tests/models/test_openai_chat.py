@@ -507,6 +507,17 @@ async def test_reasoning_is_thinking_and_goes_back_beside_its_calls(
     assert sent["messages"] == [{"role": "assistant", "content": "so"}]
 
 
+async def test_empty_reasoning_beside_a_call_goes_back_too(server: FakeServer) -> None:
+    """DeepSeek refuses a history that leaves the field out."""
+    server.say(chunk(reasoning_content=""), piece(0, "c", "add", "{}"), chunk("tool_calls"))
+    items = await asked(server)
+    sent = body(request(Message("assistant", [thinking_of(items), *calls(items)])))
+    assert sent["messages"][0]["reasoning_content"] == ""
+    server.say(chunk(reasoning_content=""), chunk("stop", content="x"))
+    await asked(server)
+    assert not [item for item in await asked(server) if isinstance(item, Block)]
+
+
 async def test_reasoning_details_go_back_whole(server: FakeServer) -> None:
     """F-B12 on this wire: the signature survives."""
 

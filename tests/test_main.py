@@ -1,0 +1,280 @@
+"""The command line, run as people run it: `python -m nbagent …` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbagent as nb
+from nbagent import __main__ as cli
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "notebooks"
+
+
+def nbagent(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    here = {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(
+        [sys.executable, "-m", "nbagent", *arguments],
+        env={**os.environ, **here, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=110,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def failed(done: subprocess.CompletedProcess[str]) -> str:
+    """What a failed command says: on stderr, in the tool's name, without a traceback."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("nbagent: ")
+    return done.stderr
+
+
+def test_version_and_help():
+    assert nbagent("--version").stdout == f"nbagent {nb.__version__}\n"
+    text = nbagent("--help").stdout
+    assert all(word in text for word in ("quickstart", "fetch", "show"))
+
+
+def test_no_command_and_an_unknown_one_are_usage_errors():
+    for arguments in ([], ["shwo"]):
+        done = nbagent(*arguments)
+        assert done.returncode == 2
+        assert "usage: nbagent" in done.stderr
+
+
+# ---- show --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    @nb.tool(risk="readonly")
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    path = tmp_path / "demo.jsonl"
+    model = nb.models.Scripted([nb.call("add", a=2, b=3), "Das ist 5 – fünf."])
+    nb.Agent(model, tools=[add]).run_sync("2 + 3?", session=path)
+    nb.Session.open(path).close()
+    return path
+
+
+def test_show_prints_the_tables_of_a_log(log: Path):
+    done = nbagent("show", str(log))
+    assert done.returncode == 0, done.stderr
+    assert "verified" in done.stdout
+    assert "\nsteps\n" in done.stdout
+    assert "\ntools\n" in done.stdout
+    assert "Das ist 5 – fünf." in done.stdout
+
+
+def test_show_writes_nothing(log: Path):
+    before = {path.name: path.read_bytes() for path in log.parent.iterdir()}
+    assert nbagent("show", str(log)).returncode == 0
+    assert {path.name: path.read_bytes() for path in log.parent.iterdir()} == before
+
+
+def test_show_survives_a_terminal_that_lacks_characters(log: Path):
+    done = nbagent("show", str(log), env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "Das ist 5 ? f?nf." in done.stdout
+
+
+def test_show_survives_a_reader_that_leaves(log: Path):
+    command = [sys.executable, "-m", "nbagent", "show", str(log)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_show_names_what_is_wrong_with_a_file(log: Path, tmp_path: Path):
+    missing = tmp_path / "no.jsonl"
+    assert f"there is no file {missing}" in failed(nbagent("show", str(missing)))
+    assert not missing.exists()
+
+    assert "demo.jsonl" in failed(nbagent("show", str(tmp_path)))
+
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert "is empty" in failed(nbagent("show", str(empty)))
+
+    other = tmp_path / "notes.txt"
+    other.write_text("hello")
+    assert "ends in .jsonl" in failed(nbagent("show", str(other)))
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b'{"a": 1}\n{"a": 2}\n', b"[1, 2]\n", b"\xff\xfe\x00\x01\n", b"\n\n"]
+)
+def test_show_refuses_a_foreign_file(tmp_path: Path, content: bytes):
+    path = tmp_path / "foreign.jsonl"
+    path.write_bytes(content)
+    assert "foreign.jsonl" in failed(nbagent("show", str(path)))
+
+
+def test_show_refuses_a_damaged_log_and_names_the_event(log: Path):
+    lines = log.read_bytes().split(b"\n")
+    lines[5] = lines[5].replace(b"2 + 3?", b"2 + 4?")
+    lines[1] = lines[1].replace(b"2 + 3?", b"2 + 4?")
+    log.write_bytes(b"\n".join(lines))
+    assert "damaged at event" in failed(nbagent("show", str(log)))
+
+
+def test_show_reads_a_log_whose_last_line_is_unfinished(log: Path):
+    log.write_bytes(log.read_bytes()[:-5])
+    done = nbagent("show", str(log))
+    assert done.returncode == 0, done.stderr
+    assert "torn" in done.stdout
+
+
+# ---- fetch -------------------------------------------------------------------------------------
+
+
+@pytest.mark.local_model
+def test_fetch_says_at_once_where_the_weights_are():
+    done = nbagent("fetch")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert ".gguf" in done.stdout
+
+
+def test_fetch_says_what_failed(tmp_path: Path):
+    nowhere = {
+        "NBAGENT_CACHE": str(tmp_path / "cache"),
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_RETRIES": "0",
+        "PIP_NO_INDEX": "1",
+    }
+    done = nbagent("fetch", env=nowhere)
+    assert "could not be downloaded" in failed(done)
+    assert "Downloading" in done.stdout
+
+
+# ---- quickstart --------------------------------------------------------------------------------
+
+
+def test_quickstart_names_the_command_that_brings_the_weights(tmp_path: Path):
+    done = nbagent("quickstart", "--execute", env={"NBAGENT_CACHE": str(tmp_path)})
+    assert "python -m nbagent fetch" in failed(done).replace(sys.executable, "python")
+
+
+def test_quickstart_names_the_command_that_installs_what_is_missing(tmp_path: Path):
+    blocked = _without(tmp_path, "jupyterlab", "nbclient", "xllamacpp")
+    assert '-m pip install "nbagent[lab]"' in failed(nbagent("quickstart", env=blocked))
+    said = failed(nbagent("quickstart", "--execute", env=blocked))
+    assert '-m pip install "nbagent[local]"' in said
+    assert '-m pip install "nbagent[lab]"' in said
+
+
+def test_output_needs_execute(tmp_path: Path):
+    done = nbagent("quickstart", "--output", str(tmp_path / "out.ipynb"))
+    assert "--execute" in failed(done)
+
+
+def test_a_failing_cell_is_named_and_the_notebook_is_not_changed(tmp_path: Path):
+    path = _installed(tmp_path, ["print('fine')", "1 / 0", "print('never')"])
+    before = path.read_bytes()
+    output = tmp_path / "out.ipynb"
+    done = nbagent(
+        "quickstart", "--execute", "--output", str(output), env=_package(tmp_path), cwd=tmp_path
+    )
+    said = failed(done)
+    assert "cell 2 of the notebook failed (Part)" in said
+    assert "ZeroDivisionError: division by zero" in said
+    assert path.read_bytes() == before
+    cells = json.loads(output.read_text("utf-8"))["cells"]
+    assert [len(cell.get("outputs", [])) for cell in cells] == [0, 1, 1, 0]
+
+
+def test_a_kernel_that_dies_is_a_failure(tmp_path: Path):
+    _installed(tmp_path, ["import os; os._exit(3)"])
+    said = failed(nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path))
+    assert "cell 1 of the notebook failed" in said
+
+
+def test_the_kernel_is_this_interpreter_and_the_tagged_cells_are_printed(tmp_path: Path):
+    _installed(tmp_path, ["import sys; print(sys.executable)", "6 * 7"], tags=["answer", "tools"])
+    done = nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    _, answer, tools = (part.strip() for part in done.stdout.split("\n\n", 2))
+    assert answer == "The answer"
+    assert tools.split() == [sys.executable, "Its", "tool", "calls", "42"]
+
+
+def test_an_installed_package_copies_its_notebooks_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = tmp_path / "_notebooks"
+    shutil.copytree(NOTEBOOKS, source)
+    monkeypatch.setattr(cli, "_notebooks", lambda: source)
+    mine = tmp_path / "mine"
+    assert cli._own_notebooks(mine) == mine
+    assert {path.name for path in mine.iterdir()} == {path.name for path in source.glob("*.ipynb")}
+    (mine / cli.FIRST).write_text("changed")
+    cli._own_notebooks(mine)
+    assert (mine / cli.FIRST).read_text() == "changed"
+
+
+def test_a_checkout_uses_its_own_notebooks(tmp_path: Path):
+    assert cli._own_notebooks(tmp_path) == NOTEBOOKS
+    assert list(tmp_path.iterdir()) == []
+
+
+def _installed(tmp_path: Path, cells: list[str], tags: list[str] | None = None) -> Path:
+    """Lay the package out as a wheel does, with a first notebook of these cells."""
+    import nbformat.v4 as form
+
+    shutil.copytree(
+        ROOT / "nbagent",
+        tmp_path / "site" / "nbagent",
+        ignore=shutil.ignore_patterns("__pycache__", "_notebooks"),
+    )
+    made = form.new_notebook()
+    made.cells = [form.new_markdown_cell("## Part\ntext"), *map(form.new_code_cell, cells)]
+    for cell, tag in zip(made.cells[1:], tags or [], strict=False):
+        cell.metadata["tags"] = [tag]
+    path = tmp_path / "site" / "nbagent" / "_notebooks" / cli.FIRST
+    path.parent.mkdir()
+    path.write_text(json.dumps(made), "utf-8")
+    return path
+
+
+def _package(tmp_path: Path) -> dict[str, str]:
+    """An environment in which that package is found, and the local model is taken to be there."""
+    site = tmp_path / "site"
+    (site / "xllamacpp.py").touch()
+    (site / "sitecustomize.py").write_text(
+        "import nbagent.models.fetch as f\nf.weights_path = lambda: f.Path(__file__)\n"
+    )
+    return {"PYTHONPATH": str(site)}
+
+
+def _without(tmp_path: Path, *modules: str) -> dict[str, str]:
+    """An environment in which these modules seem not to be installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "find = u.find_spec\n"
+        f"u.find_spec = lambda name, *a: None if name in {modules!r} else find(name, *a)\n"
+    )
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
