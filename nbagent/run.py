@@ -30,6 +30,8 @@ _inside: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
 
 BEAT_S = 0.1
 
+_GOING: set[Run] = set()
+
 
 class Run:
     """One run of an agent; made by `agent.start`, `agent.run`, `agent.run_sync`.
@@ -85,6 +87,8 @@ class Run:
 
     async def _main(self) -> None:
         """The run's one task: never raises, the outcome stands in the future."""
+        _GOING.add(self)  # nobody else may hold on to a run that was started and forgotten
+        self._finished.add_done_callback(lambda _: _GOING.discard(self))
         try:
             ending, first = await self._run()
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits for the run

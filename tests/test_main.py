@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +133,7 @@ def test_show_refuses_a_foreign_file(tmp_path: Path, content: bytes):
     assert "foreign.jsonl" in failed(nbagent("show", str(path)))
 
 
+@pytest.mark.damages_files
 def test_show_refuses_a_damaged_log_and_names_the_event(log: Path):
     lines = log.read_bytes().split(b"\n")
     lines[5] = lines[5].replace(b"2 + 3?", b"2 + 4?")
@@ -139,6 +142,7 @@ def test_show_refuses_a_damaged_log_and_names_the_event(log: Path):
     assert "damaged at event" in failed(nbagent("show", str(log)))
 
 
+@pytest.mark.damages_files
 def test_show_reads_a_log_whose_last_line_is_unfinished(log: Path):
     log.write_bytes(log.read_bytes()[:-5])
     done = nbagent("show", str(log))
@@ -243,8 +247,7 @@ def test_a_checkout_uses_its_own_notebooks(tmp_path: Path):
 
 def _installed(tmp_path: Path, cells: list[str], tags: list[str] | None = None) -> Path:
     """Lay the package out as a wheel does, with a first notebook of these cells."""
-    import nbformat.v4 as form
-
+    form: Any = importlib.import_module("nbformat.v4")  # its types are partial
     shutil.copytree(
         ROOT / "nbagent",
         tmp_path / "site" / "nbagent",

@@ -131,7 +131,11 @@ def _choice(state: RunState, bounce: Bounce | None) -> Choice | None:
             first=folds.turn.step == 1,
             last=folds.turn.step >= plan.max_steps,
         )
-        return choose(situation)
+        chosen: Choice | None = choose(situation)
+        wanted = plan.header.settings.get("tool_choice")
+        if chosen is not None and wanted and chosen.tool_choice == "auto":
+            return chosen._replace(tool_choice=wanted)
+        return chosen
     if bounce is not None and bounce.force and getattr(plan.model, "can_force", False):
         return Choice(bounce.force)
     return None
