@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,21 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         return options.command(options)
     except NbAgentError as error:
-        print_line(f"nbagent: {error}", sys.stderr)
+        _say(f"nbagent: {error}", sys.stderr)
         return 1
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the flush at exit complains
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def print_line(line: str, stream: Any = None, end: str = "\n") -> None:
-    """Write a line at once, also into a pipe or a file that can't show every character."""
-    stream = stream or sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write((line + end).encode(encoding, "replace").decode(encoding))
-    stream.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,9 +94,9 @@ def _parser() -> argparse.ArgumentParser:
 def _fetch(options: argparse.Namespace) -> int:
     from nbagent.models.fetch import fetch
 
-    fetch(print_line)
+    fetch(_say)
     if find_spec("xllamacpp") is None:
-        print_line(f"The local model also needs its runtime: {_pip('local')}")
+        _say(f"The local model also needs its runtime: {_pip('local')}")
     return 0
 
 
@@ -114,7 +107,7 @@ def _show(options: argparse.Namespace) -> int:
     path: Path = options.log
     _check_log(path)
     session = Session.open(path)
-    print_line(show(session.log), end="")
+    _say(show(session.log), end="")
     return 0 if session.verify() else 1
 
 
@@ -149,9 +142,9 @@ def _open_lab(folder: Path, options: list[str]) -> int:
         msg = f"JupyterLab is not installed: {_pip('lab')}"
         raise ConfigError(msg)
     for line in _missing():
-        print_line(f"The notebook's first cells need more: {line}")
+        _say(f"The notebook's first cells need more: {line}")
     path = _own_notebooks(folder) / FIRST
-    print_line(f"Opening {path} in JupyterLab; Ctrl-C ends it")
+    _say(f"Opening {path} in JupyterLab; Ctrl-C ends it")
     # JupyterLab answers Ctrl-C itself, with a question; this process only waits for it.
     signal.signal(signal.SIGINT, _ignore)
     command = [sys.executable, "-m", "jupyterlab", str(path), *options]
@@ -172,16 +165,16 @@ def _execute(path: Path, output: Path | None) -> int:
     import nbformat
 
     notebook: Any = nbformat.read(path, as_version=4)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    print_line(f"Running {path.name} in a fresh kernel of Python {platform.python_version()}")
+    _say(f"Running {path.name} in a fresh kernel of Python {platform.python_version()}")
     failure = _run_cells(notebook, path.parent)
     if output is not None:
         output.write_text(nbformat.writes(notebook), "utf-8")  # pyright: ignore[reportUnknownMemberType]
-        print_line(f"The executed notebook is in {output}")
+        _say(f"The executed notebook is in {output}")
     if failure:
-        print_line(f"nbagent: {failure}", sys.stderr)
+        _say(f"nbagent: {failure}", sys.stderr)
         return 1
     for tag, title in (("answer", "The answer"), ("tools", "Its tool calls")):
-        print_line(f"\n{title}\n\n{_shown(notebook, tag)}")
+        _say(f"\n{title}\n\n{_shown(notebook, tag)}")
     return 0
 
 
@@ -209,8 +202,6 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
             kernel_name="here",
             timeout=CELL_TIMEOUT_S,
             resources={"metadata": {"path": str(folder)}},
-            on_cell_start=progress.started,
-            on_cell_executed=progress.ended,
         )
         manager: Any = client.create_kernel_manager()
         manager.kernel_spec_manager = KernelSpecManager(kernel_dirs=[name])
@@ -218,7 +209,13 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
         if os.name == "posix":  # local sockets; by TCP ipykernel warns that it is not encrypted
             manager.transport = "ipc"
         try:
-            client.execute()
+            # Cell by cell: `client.execute` takes Ctrl-C for itself and stumbles over it.
+            with client.setup_kernel():
+                client.execute_cell(first, 0, store_history=False)
+                for index, cell in enumerate(notebook.cells[1:], 1):
+                    with progress.of(cell):
+                        client.execute_cell(cell, index)
+                client.set_widgets_metadata()
         except (CellControlSignal, DeadKernelError, RuntimeError) as error:
             return progress.failed(error)
         finally:
@@ -227,37 +224,33 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
 
 
 class _Progress:
-    """A line per cell: number, the heading above it, seconds."""
+    """A line per code cell: number, the heading above it, seconds."""
 
     def __init__(self, notebook: Any) -> None:
-        self._cells: dict[str, tuple[int, str]] = {}
-        """By the cell's id: its number and the heading above it."""
-        self._now = (0, "")
-        self._since = 0.0
-        heading = ""
-        for cell in notebook.cells:
-            if cell.cell_type == "code":
-                self._cells[cell.id] = (len(self._cells) + 1, heading)
-            elif cell.source.startswith("#"):
-                heading = cell.source.partition("\n")[0].lstrip("# ")
+        self._most = sum(cell.cell_type == "code" for cell in notebook.cells)
+        self._number = 0
+        self._heading = ""
 
-    def started(self, *, cell: Any, cell_index: int) -> None:
-        if cell.id in self._cells:
-            self._now, self._since = self._cells[cell.id], time.monotonic()
-            number, heading = self._now
-            print_line(f"{number:3}/{len(self._cells)}  {heading:40}", end="")
-
-    def ended(self, *, cell: Any, cell_index: int, execute_reply: Any) -> None:
-        if cell.id in self._cells:
-            print_line(f"  {time.monotonic() - self._since:5.1f} s")
+    @contextmanager
+    def of(self, cell: Any) -> Iterator[None]:
+        if cell.cell_type != "code":
+            if cell.source.startswith("#"):
+                self._heading = cell.source.partition("\n")[0].lstrip("# ")
+            yield
+            return
+        self._number += 1
+        _say(f"{self._number:3}/{self._most}  {self._heading:40}", end="")
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            _say(f"  {time.monotonic() - since:5.1f} s")
 
     def failed(self, error: BaseException) -> str:
         """What to tell the reader about it."""
-        number, heading = self._now
         name, value = getattr(error, "ename", None), getattr(error, "evalue", "")
         said = f"{name}: {value}" if name else str(error).strip()
-        print_line("")
-        return f"cell {number} of the notebook failed ({heading}):\n{clean(said)}"
+        return f"cell {self._number} of the notebook failed ({self._heading}):\n{clean(said)}"
 
 
 def _shown(notebook: Any, tag: str) -> str:
@@ -319,6 +312,14 @@ def _missing() -> list[str]:
     if weights_path() is None:
         lines.append(f"the local model's weights: {sys.executable} -m nbagent fetch")
     return lines
+
+
+def _say(line: str, stream: Any = None, end: str = "\n") -> None:
+    """Write a line at once, also into a pipe or a file that can't show every character."""
+    stream = stream or sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write((line + end).encode(encoding, "replace").decode(encoding))
+    stream.flush()
 
 
 def _pip(extra: str) -> str:

@@ -207,7 +207,7 @@ def assemble(
         tools={t.name: t for t in tools},
         chain=chain,
         reviewers=tuple((_name_of(reviewer), reviewer) for reviewer in spec.reviewers),
-        reminders=(Reminder("budget", _near_budget), Reminder("last-step", _last_step)),
+        reminders=_reminders(spec.budget),
         recovery=spec.recovery,
         budget=spec.budget,
         must_call=tuple(settings.must_call),
@@ -223,6 +223,12 @@ def assemble(
         render_error=error_text,
         pool=pool,
     )
+
+
+def _reminders(budget: Budget) -> tuple[Reminder, ...]:
+    last = Reminder("last-step", _last_step)
+    limited = budget.max_model_calls is not None or budget.max_tokens is not None
+    return (Reminder("budget", _near_budget), last) if limited else (last,)
 
 
 def gate_table(spec: AgentSpec) -> list[tuple[str, str, str]]:

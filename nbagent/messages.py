@@ -13,7 +13,7 @@ The *chat form* (`to_dict`, `from_dict`) is that of OpenAI's chat completions, w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbagent.errors import ConfigError
@@ -108,14 +108,14 @@ class Message:
     ) -> None:
         made: tuple[Part, ...]
         made = ((Text(parts),) if parts else ()) if isinstance(parts, str) else tuple(parts)
-        for key, value in (
-            ("role", role),
-            ("parts", made),
-            ("source", source),
-            ("call_id", call_id),
-            ("name", name),
-        ):
-            object.__setattr__(self, key, value)
+        put = (
+            object.__setattr__
+        )  # one by one: a loop would cost twice as much, several times a step
+        put(self, "role", role)
+        put(self, "parts", made)
+        put(self, "source", source)
+        put(self, "call_id", call_id)
+        put(self, "name", name)
 
     @property
     def text(self) -> str:
@@ -267,13 +267,6 @@ class Usage:
             value.get("reasoning", 0),
             estimated=estimated,
         )
-
-
-def with_call_ids(message: Message, ids: Sequence[str]) -> Message:
-    """The message with its calls' ids replaced, in order."""
-    fresh = iter(ids)
-    parts = [replace(p, id=next(fresh)) if isinstance(p, Call) else p for p in message.parts]
-    return Message(message.role, parts, source=message.source)
 
 
 def scrub(value: Any) -> Any:

@@ -6,8 +6,10 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,24 @@ def test_a_kernel_that_dies_is_a_failure(tmp_path: Path):
     assert "cell 1 of the notebook failed" in said
 
 
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_ctrl_c_ends_the_kernel_and_the_command_quietly(tmp_path: Path):
+    _installed(tmp_path, ["import os; print(os.getpid())", "import time; time.sleep(60)"])
+    env = {**os.environ, **_package(tmp_path)}
+    command = [sys.executable, "-m", "nbagent", "quickstart", "--execute"]
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(2):  # the title, the first cell
+            process.stdout.readline()
+        process.stdout.read(len("  2/2"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read() == ""
+
+
 def test_the_kernel_is_this_interpreter_and_the_tagged_cells_are_printed(tmp_path: Path):
     _installed(tmp_path, ["import sys; print(sys.executable)", "6 * 7"], tags=["answer", "tools"])
     done = nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path)
@@ -238,6 +258,21 @@ def test_an_installed_package_copies_its_notebooks_once(
     (mine / cli.FIRST).write_text("changed")
     cli._own_notebooks(mine)
     assert (mine / cli.FIRST).read_text() == "changed"
+
+
+def test_a_wheel_holds_the_notebooks_where_the_command_looks():
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
+    wheel = built["targets"]["wheel"]
+    assert wheel["only-include"] == ["nbagent", "notebooks"]
+    assert wheel["sources"] == {"notebooks": "nbagent/_notebooks"}
+
+
+def test_quickstart_opens_the_first_notebook_in_jupyterlab_with_its_options(tmp_path: Path):
+    (tmp_path / "jupyterlab.py").write_text("import sys; print(sys.argv[1:]); sys.exit(7)")
+    env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = nbagent("quickstart", "--", "--no-browser", env=env)
+    assert done.returncode == 7
+    assert f"{[str(NOTEBOOKS / cli.FIRST), '--no-browser']}\n" in done.stdout
 
 
 def test_a_checkout_uses_its_own_notebooks(tmp_path: Path):

@@ -17,6 +17,8 @@ One resolver; the first of these that decides::
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,8 @@ from nbagent.interfaces.tool import Tool
 __all__ = ["Approval", "Permission"]
 
 MODES = ("interactive", "plan", "auto", "deny")
+LONGEST_S = 1e9
+"""Seconds: the log holds the time of expiry as a whole number of milliseconds."""
 Handler = Callable[[ToolCall], "str | Awaitable[str]"]
 
 
@@ -51,7 +55,8 @@ class Approval:
     remember: Literal["agent", "session"] | None = "agent"
     """How long an "always" answer holds: as long as the agent object, or with the session's log."""
     handler: Handler | None = None
-    """Asked before a person; takes the `ToolCall`, gives "allow", "deny" or "ask"."""
+    """Asked before a person; takes the `ToolCall`, gives "allow", "deny" or "ask". It is asked anew
+    whenever the call is looked at again; one that fails, or is slower than `timeout_s`, refuses."""
     when_unattended: Literal["deny", "allow"] = "deny"
     """What becomes of questions where nobody can be asked."""
     timeout_s: float | None = 600
@@ -62,13 +67,18 @@ class Approval:
         _one_of("mode", self.mode, MODES)
         _one_of("remember", self.remember, ("agent", "session", None))
         _one_of("when_unattended", self.when_unattended, ("deny", "allow"))
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if self.timeout_s is not None and not _is_time(self.timeout_s):
             msg = f"Approval: timeout_s must be seconds above 0 or None, not {self.timeout_s!r}"
             raise ConfigError(msg)
         if self.handler is not None and not callable(self.handler):
             msg = f"Approval: handler must be a function, not {self.handler!r}"
             raise ConfigError(msg)
         object.__setattr__(self, "parsed", parse_rules(self.rules))
+
+
+def _is_time(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value <= LONGEST_S
 
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
@@ -170,9 +180,8 @@ class _Resolver:
         self, handler: Handler, call: ToolCall, ctx: GateContext, reason: str
     ) -> Decision:
         try:
-            word = handler(call)
-            if inspect.isawaitable(word):
-                word = await word
+            with ctx.deadline(self.approval.timeout_s):
+                word = await _said(handler, call)
         except Exception as error:  # noqa: BLE001 - a handler that fails allows nothing
             what = f"the approval handler failed ({type(error).__name__}: {error})"
             return Decision("deny", what, source="handler")
@@ -198,6 +207,23 @@ class _Resolver:
         if self.approval.when_unattended == "allow":
             return Decision("allow", source="unattended")
         return Decision("deny", "it needs approval and nobody can be asked", source="unattended")
+
+
+async def _said(handler: Handler, call: ToolCall) -> str:
+    # A copy: what the handler does to the arguments must not reach the rules, the log or the body.
+    said = handler(call.but(arguments=copy.deepcopy(call.arguments)))
+    if not inspect.isawaitable(said):
+        return said
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        return await said
+    except asyncio.CancelledError as error:
+        if task is not None and task.cancelling() > before:
+            raise
+        # Nobody has cancelled this run: the handler awaited something that was cancelled elsewhere.
+        msg = "cancelled from inside"
+        raise RuntimeError(msg) from error
 
 
 def _reason(call: ToolCall, *, plan: bool) -> str:

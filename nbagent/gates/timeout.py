@@ -16,8 +16,9 @@ class Timeout:
     """
 
     def __init__(self, seconds: float = 300) -> None:
-        if seconds < 0:
-            msg = f"Timeout: seconds must be 0 (no limit) or more, not {seconds}"
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not (number and seconds >= 0):
+            msg = f"Timeout: seconds must be 0 (no limit) or more, not {seconds!r}"
             raise ConfigError(msg)
         self.seconds = seconds
 

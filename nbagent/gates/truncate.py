@@ -19,8 +19,8 @@ class Truncate:
     """
 
     def __init__(self, limit: int = 8_000) -> None:
-        if limit < 1:
-            msg = f"Truncate: limit is a number of characters, at least 1, not {limit}"
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            msg = f"Truncate: limit is a number of characters, at least 1, not {limit!r}"
             raise ConfigError(msg)
         self.limit = limit
 

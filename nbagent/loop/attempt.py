@@ -15,7 +15,7 @@ from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.request import Bounce, announce, build, log_sent
 from nbagent.loop.state import RunState
-from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, scrub, with_call_ids
+from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, scrub
 
 __all__ = ["Generated", "attempt"]
 
@@ -166,35 +166,41 @@ class _Gathered:
     def message(self) -> Message:
         """The assembled answer; calls have an id each that is unique within it."""
         if self.closed is None:
-            parts = [part for index in self.order if (part := self._part(index)) is not None]
-            message = Message("assistant", parts)
-            calls = message.calls
-            if calls:
-                ids = [call.id for call in calls]
-                if "" in ids or len(set(ids)) < len(ids):
-                    turn = self.state.folds.turn
-                    fresh = [f"call_{turn.turn}_{turn.step}_{n}" for n in range(len(ids))]
-                    once = [ids.count(id_) == 1 and bool(id_) for id_ in ids]
-                    ids = [i if ok else new for i, ok, new in zip(ids, once, fresh, strict=True)]
-                    message = with_call_ids(message, ids)
-            self.closed = message
+            parts: list[Part] = []
+            ids: set[str] = set()
+            for index in self.order:
+                part = self._part(index)
+                if type(part) is Call:
+                    if not part.id or part.id in ids:
+                        part = Call(part.name, part.arguments, self._fresh_id(len(ids)))
+                    ids.add(part.id)
+                if part is not None:
+                    parts.append(part)
+            self.closed = Message("assistant", parts)
         return self.closed
 
-    def _part(self, index: int) -> Part | None:
-        def text(kind: str) -> str:
-            return scrub("".join(self.pieces.get((index, kind), ())))
+    def _fresh_id(self, position: int) -> str:
+        turn = self.state.folds.turn
+        return f"call_{turn.turn}_{turn.step}_{position}"
 
-        block = self.blocks.get(index)
-        if isinstance(block, Call):
-            name, arguments = text("name"), text("arguments")
+    def _part(self, index: int) -> Part | None:
+        block, pieces = self.blocks.get(index), self.pieces
+        if type(block) is Call:
+            if not pieces:
+                return block
+            name, arguments = self._text(index, "name"), self._text(index, "arguments")
             return Call(name or block.name, arguments or block.arguments, block.id)
-        if isinstance(block, Thinking):
-            return Thinking(text("thinking") or block.text, block.signature, block.data)
-        if (index, "text") in self.pieces:
-            return Text(text("text"))
-        if (index, "thinking") in self.pieces:
-            return Thinking(text("thinking"))
+        if type(block) is Thinking:
+            text = self._text(index, "thinking")
+            return Thinking(text or block.text, block.signature, block.data)
+        if (index, "text") in pieces:
+            return Text(self._text(index, "text"))
+        if (index, "thinking") in pieces:
+            return Thinking(self._text(index, "thinking"))
         return None  # a call whose end never came
+
+    def _text(self, index: int, kind: str) -> str:
+        return scrub("".join(self.pieces.get((index, kind), ())))
 
     def close(
         self,
@@ -221,11 +227,14 @@ class _Gathered:
     def _estimate(self, request: Request) -> Usage:
         """Four bytes a token, where the provider gave no counts."""
         sent = self.state.folds.surface.size + len(request.header.data)
-        sent += sum(len(message.text) for message in request.tail)
-        written = sum(len(piece) for pieces in self.pieces.values() for piece in pieces)
-        written += sum(
-            len(b.name) + len(b.arguments) for b in self.blocks.values() if isinstance(b, Call)
-        )
+        for message in request.tail:
+            sent += len(message.text)
+        written = 0
+        for pieces in self.pieces.values():
+            written += sum(map(len, pieces))
+        for block in self.blocks.values():
+            if type(block) is Call:
+                written += len(block.name) + len(block.arguments)
         return Usage(-(-sent // 4), -(-written // 4), estimated=True)
 
 

@@ -54,8 +54,6 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     context = BodyContext(state, call)
     if tool.takes_context:
         args = (context, *args)
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
     try:
         if tool.is_async:
             value = await tool.call(*args, **kwargs)
@@ -65,7 +63,8 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
                 value = await value
         return ToolResult(plan.render(value))
     except asyncio.CancelledError as error:
-        if slot.abandoned or (task is not None and task.cancelling() > before):
+        task = asyncio.current_task()
+        if slot.abandoned or (task is not None and task.cancelling()):
             raise
         # Nobody has cancelled this run: the body awaited something that was cancelled elsewhere.
         return _failed(

@@ -24,9 +24,11 @@ class Stopped(Exception):
 class Token:
     """Whether and by whom the run was asked to stop; the first word counts."""
 
-    __slots__ = ("by", "reason", "scope")
+    __slots__ = ("by", "reason", "scope", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, task: asyncio.Task[Any] | None = None) -> None:
+        self.task = task
+        """The run's own task."""
         self.by: str | None = None
         """user, budget, outer, disposed; None = go on."""
         self.reason: str | None = None
@@ -55,8 +57,7 @@ class _Cancellable:
         self._task: asyncio.Task[Any] | None = None
         self._entry = 0
 
-    def _enter(self) -> None:
-        task = asyncio.current_task()
+    def _enter(self, task: asyncio.Task[Any] | None) -> None:
         self._task = task
         self._entry = task.cancelling() if task is not None else 0
 
@@ -106,7 +107,7 @@ class Scope(_Cancellable):
             self._on_fire()
 
     def __enter__(self) -> Scope:
-        self._enter()
+        self._enter(self._token.task)
         self._outer, self._token.scope = self._token.scope, self
         return self
 
@@ -131,7 +132,7 @@ class Deadline(_Cancellable):
 
     def __enter__(self) -> Deadline:
         if self._seconds is not None:
-            self._enter()
+            self._enter(asyncio.current_task())
             self._watchdog.set(self, self._seconds, self.fire)
         return self
 

@@ -186,9 +186,17 @@ class _Batch:
         call, state = slot.called(), self.state
         verdict: Decision | None = None
         for before, decides in state.plan.chain(call.tool).before:
-            said: Decision | None = await _awaited(state, before(call, state.gates))
+            said: Any = before(call, state.gates)
             if said is None:
                 continue
+            if type(said) is not Decision:
+                said = await _awaited(state, said)
+                if said is None:
+                    continue
+                if not isinstance(said, Decision):
+                    raise TypeError(
+                        _not_a(before, said, "nb.allow, nb.deny, nb.ask, nb.rewrite or None")
+                    )
             if said.action == "deny" or (decides and said.action == "ask"):
                 return call, said
             if said.arguments is not None:
@@ -440,8 +448,12 @@ class _Batch:
             result = slot.result
             if slot.call is not None:
                 for after in self.state.plan.chain(slot.call.tool).after:
-                    said = after(slot.call, result, self.state.gates)
-                    result = await said if inspect.isawaitable(said) else said
+                    said: Any = after(slot.call, result, self.state.gates)
+                    if type(said) is not ToolResult:
+                        said = await said if inspect.isawaitable(said) else said
+                        if not isinstance(said, ToolResult):
+                            raise TypeError(_not_a(after, said, "a ToolResult"))
+                    result = said
             self._write(slot, result)
 
     def _write(self, slot: _Slot, result: ToolResult) -> None:
@@ -494,6 +506,11 @@ def _after_at_once(state: RunState, slot: _Slot, result: ToolResult) -> ToolResu
         except Exception:  # noqa: BLE001 - the run ends already, with the first error
             continue
     return result
+
+
+def _not_a(gate: Any, given: Any, wanted: str) -> str:
+    name = getattr(gate, "__qualname__", None) or type(gate).__name__
+    return f"the gate `{name}` returned {type(given).__name__}, not {wanted}"
 
 
 def _undecided(call: ToolCall, *, attended: bool) -> Decision:

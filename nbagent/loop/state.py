@@ -59,7 +59,7 @@ class RunState:
         """Whose header it is: the first request of each speaker on a session logs its header."""
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        self.token = Token()
+        self.token = Token(asyncio.current_task())
         self.watchdog = Watchdog(self.loop, self._tick)
         self.gates = GateContext(self)
         self.number = log.folds.turn.run + 1

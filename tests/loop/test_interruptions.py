@@ -95,9 +95,9 @@ def make_agent(replies: list[Any]) -> nb.Agent:
 class SlowYes:
     """Allows everything, after a moment."""
 
-    async def decide(self, question: nb.Question) -> str:
+    async def decide(self, question: nb.Question) -> nb.Answer:
         await asyncio.sleep(0.001)
-        return "allow"
+        return nb.Answer("allow")
 
 
 async def injected(n: int, error: BaseException, session: nb.Session) -> tuple[int, Any]:
