@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -232,7 +232,7 @@ class _Progress:
         self._heading = ""
 
     @contextmanager
-    def of(self, cell: Any) -> Iterator[None]:
+    def of(self, cell: Any) -> Generator[None]:
         if cell.cell_type != "code":
             if cell.source.startswith("#"):
                 self._heading = cell.source.partition("\n")[0].lstrip("# ")

@@ -133,9 +133,9 @@ class Run:
                 speaker=self._speaker,
             )
             with self._gone:
-                self._state, early = state, self._early
+                self._state, state.early = state, self._early
             self._first = first = len(log)
-            ending = await drive(state, self._prompt, early)
+            ending = await drive(state, self._prompt)
             return ending, first
         finally:
             self._queue.leave(self)

@@ -152,6 +152,10 @@ class _Resolver:
         remembered = None if self.dangerous else ctx.remembered(call)
         if remembered is not None:
             allowed, which = remembered
+            answer = ctx.answer(call)
+            if answer is not None and allowed == (answer.action == "allow"):
+                # Said of this very call too: the person's reason and changed arguments hold.
+                return self._person(call, ctx, why or "")
             if not allowed:
                 why_not = "the person has said to always refuse it"
                 return Decision("deny", why_not, source="remembered", rule=which)

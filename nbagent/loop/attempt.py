@@ -40,7 +40,7 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
         Whatever a model raises that is no `ModelError`; the attempt is closed.
     """
     announce(state)
-    request, tail = build(state, bounce)
+    request, tail = build(state, cause, bounce)
     prepared = state.plan.model.prepare(request)
     log_sent(state, request, tail, cause=cause, body_digest=prepared.digest)
     gathered = _Gathered(state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nbagent.errors import ModelError
@@ -35,9 +34,7 @@ class Ending(NamedTuple):
     error: BaseException | None = None
 
 
-async def drive(
-    state: RunState, prompt: str, early: Sequence[Callable[[RunState], None]] = ()
-) -> Ending:
+async def drive(state: RunState, prompt: str) -> Ending:
     """Run until idle. The session's run lock is held by the caller.
 
     An error is not raised but returned, so that the caller can give it the partial result.
@@ -53,8 +50,6 @@ async def drive(
         log.acquire()
         begin(state)
         state.send("next_turn", prompt)
-        for act in early:
-            act(state)
         while True:
             ending = await _turn(state)
             waiting = state.folds.inbox.next_turn or state.folds.inbox.next_step
@@ -170,6 +165,7 @@ class _Course:
 async def _steps(state: RunState) -> Ending:
     plan, course = state.plan, _Course()
     entering = _claim(state, first=True)
+    state.arrived()
     state.token.check()
     if not entering:
         return Ending("end_turn")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from nbagent.events import model as events
+from nbagent.folds.ledger import LOGICAL
 from nbagent.interfaces.model import Choice, Request, Situation
 from nbagent.interfaces.plan import Facts
 from nbagent.loop.state import RunState
@@ -69,7 +70,9 @@ def missing_calls(state: RunState) -> tuple[str, ...]:
     return tuple(name for name in state.plan.must_call if not settled(name))
 
 
-def build(state: RunState, bounce: Bounce | None) -> tuple[Request, list[dict[str, Any]]]:
+def build(
+    state: RunState, cause: str | None, bounce: Bounce | None
+) -> tuple[Request, list[dict[str, Any]]]:
     """The request of the next attempt, and its tail as it is logged."""
     plan, surface = state.plan, state.folds.surface
     entries: list[dict[str, Any]] = []
@@ -77,7 +80,7 @@ def build(state: RunState, bounce: Bounce | None) -> tuple[Request, list[dict[st
     if bounce is not None:
         _bounced(bounce, messages, entries)
     answer = state.folds.turn.step
-    spent = _spent(state)
+    spent = _spent(state, cause)
     facts = Facts(answer, plan.max_steps, spent, plan.budget)
     for reminder in plan.reminders:
         text = reminder.text(facts)
@@ -112,10 +115,10 @@ def _add(message: Message, messages: list[Message], entries: list[dict[str, Any]
     entries.append({**message.to_node(), "source": message.source})
 
 
-def _spent(state: RunState) -> tuple[int, int]:
+def _spent(state: RunState, cause: str | None) -> tuple[int, int]:
     ledger = state.folds.ledger
     spent = ledger.run if state.plan.budget.per == "run" else ledger.session
-    return (spent.model_calls + 1, spent.tokens)
+    return (spent.model_calls + (cause in LOGICAL), spent.tokens)
 
 
 def _choice(state: RunState, bounce: Bounce | None) -> Choice | None:

@@ -64,6 +64,8 @@ class RunState:
         self.gates = GateContext(self)
         self.number = log.folds.turn.run + 1
         self.active = True
+        self.early: list[Callable[[RunState], None]] = []
+        """What was asked of the run before it began: it takes effect behind the prompt."""
         self.header_sent: bytes | None = None
         """The header that this run has seen to be in force."""
         self.questions: dict[str, Open] = {}
@@ -83,6 +85,12 @@ class RunState:
             self.loop.call_soon_threadsafe(act)
         except RuntimeError:  # the loop is closed: the run has long ended
             act()
+
+    def arrived(self) -> None:
+        """The prompt is claimed: do what was asked early."""
+        early, self.early = self.early, []
+        for act in early:
+            act(self)
 
     def interrupt(self, by: str, reason: str | None = None) -> None:
         """Stop: logged first, then the token."""

@@ -214,6 +214,17 @@ def memory_folder() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
+def size_of(path: Path) -> int:
+    """Bytes of a file."""
+    return path.stat().st_size
+
+
+def remove(path: str | None) -> None:
+    """Delete a file."""
+    if path is not None:
+        Path(path).unlink()
+
+
 # -- the scripted model and its tools: the same work as the floors' own
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ RATIO = 1.35
 
 
 @contextlib.asynccontextmanager
-async def _server(floors: Floors, chunks: int) -> AsyncIterator[str]:
+async def _server(floors: Floors, chunks: int) -> AsyncGenerator[str]:
     """The floors' server, in a process of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -158,7 +158,7 @@ async def _size(steps: int, answer: int, result: int, chunk: int | None) -> _Byt
         who = nb.Agent(model, tools=[look], max_steps=steps + 1)
         for _ in range(2):
             got = await who.run("go", session=session, ui="none")
-            sizes.append(path.stat().st_size)
+            sizes.append(size_of(path))
             plain = sum(len(json.dumps(m.to_dict())) + 1 for m in got.messages)
         session.close()
     return _Bytes((sizes[2] - sizes[1]) / steps, plain / steps)

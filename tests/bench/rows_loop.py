@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from harness import (
     Clock,
@@ -24,6 +25,7 @@ from harness import (
     interleaved,
     median,
     memory_folder,
+    remove,
     run,
     timed,
 )
@@ -56,7 +58,7 @@ async def _step_in(folder: str, where: str, sizes: Sizes, floors: Floors) -> lis
         await run(who, Script(1), session)
         spent = await timed(who, Script(steps), session)
         session.close()
-        Path(session.location or "").unlink()
+        remove(session.location)
         return spent
 
     def beside(steps: int) -> dict[str, Measured | None]:
@@ -120,8 +122,8 @@ async def tools(sizes: Sizes, floors: Floors) -> list[Line]:
         ):
             names = (f"{folder}/{kind}{n}.jsonl" for n in itertools.count())
 
-            async def ours(tool: str = tool, names: itertools.chain[str] | object = names) -> Spent:
-                session = nb.Session.open(next(names))  # type: ignore[call-overload]
+            async def ours(tool: str = tool, names: Iterator[str] = names) -> Spent:
+                session = nb.Session.open(next(names))
                 await run(who, Script(1), session)
                 spent = await timed(who, Script(1, width, tool), session)
                 session.close()
@@ -186,7 +188,7 @@ async def runs(sizes: Sizes, floors: Floors) -> list[Line]:
             raise RuntimeError(msg)
         return clock.spent
 
-    def beside(adapter: object) -> Measured | None:
+    def beside(adapter: Any) -> Measured | None:
         if adapter is None:
             return None
 
@@ -196,7 +198,7 @@ async def runs(sizes: Sizes, floors: Floors) -> list[Line]:
             with clock:
                 await asyncio.gather(
                     *[
-                        asyncio.create_task(adapter.run(script(steps, latency=latency)))  # type: ignore[attr-defined]
+                        asyncio.create_task(adapter.run(script(steps, latency=latency)))
                         for _ in range(count)
                     ]
                 )

@@ -113,9 +113,7 @@ async def test_force_replaces_the_answer_and_ends_the_review():
 
 async def test_the_tally_resets_with_the_next_model_call():
     agent = agent_of("1", "one", nb.call("add", a=1, b=1), "2", "two", tools=[add])
-    agent = agent_of(
-        [nb.call("add", a=1, b=1)], "2", "two", tools=[add], reviewers=[no_digits]
-    )
+    agent = agent_of([nb.call("add", a=1, b=1)], "2", "two", tools=[add], reviewers=[no_digits])
     result = await agent.run("go")
     assert result.text == "two"
 
@@ -205,9 +203,9 @@ async def test_a_provider_may_ask_for_its_own_wait():
 
 
 async def test_stop_ends_a_wait():
-    run = agent_of(nb.errors.ServerError("x"), "y", recovery=nb.Recovery(base_s=30, cap_s=30)).start(
-        "go"
-    )
+    run = agent_of(
+        nb.errors.ServerError("x"), "y", recovery=nb.Recovery(base_s=30, cap_s=30)
+    ).start("go")
     await asyncio.sleep(0.02)
     run.interrupt()
     assert (await asyncio.wait_for(run._wait(), 0.5)).stop_reason == "interrupted"
@@ -302,6 +300,12 @@ async def test_a_budget_of_calls_ends_the_run_with_a_result():
     assert (await agent_of("x", budget=nb.Budget(max_model_calls=1)).run("go")).text == "x"
 
 
+async def test_a_repeat_after_an_error_brings_no_reminder_forward():
+    agent = agent_of(nb.errors.ServerError("x"), "done", budget=nb.Budget(max_model_calls=2))
+    await agent.run("go")
+    assert [len(r.messages) for r in requests(agent)] == [1, 1]
+
+
 async def test_reviewers_retries_count_and_repeats_after_errors_do_not():
     agent = agent_of(
         nb.errors.ServerError("x"),
@@ -331,7 +335,9 @@ async def test_a_budget_of_tokens_counts_every_attempt():
 
 
 async def test_a_budget_may_hold_for_the_whole_session():
-    agent = agent_of("1", "2", "3", session=nb.Session(), budget=nb.Budget(max_model_calls=2, per="session"))
+    agent = agent_of(
+        "1", "2", "3", session=nb.Session(), budget=nb.Budget(max_model_calls=2, per="session")
+    )
     assert (await agent.run("a")).stop_reason == "end_turn"
     assert (await agent.run("b")).stop_reason == "end_turn"
     assert (await agent.run("c")).stop_reason == "budget"
@@ -397,7 +403,11 @@ async def test_a_tool_is_asked_for_once_and_then_the_answer_passes():
 async def test_a_refused_tool_need_not_be_called_again():
     settings = nb.Settings(must_call=("save",))
     agent = agent_of(
-        nb.call("save", text="x"), "done", tools=[save], settings=settings, disallowed_tools=["save"]
+        nb.call("save", text="x"),
+        "done",
+        tools=[save],
+        settings=settings,
+        disallowed_tools=["save"],
     )
     result = await agent.run("go")
     assert list(result.tool_calls["status"]) == ["denied"]

@@ -129,6 +129,14 @@ async def test_a_steer_is_read_after_the_results_and_before_the_next_answer():
     assert sources == [None, "steer"]
 
 
+async def test_a_steer_before_the_run_has_begun_stands_behind_its_prompt():
+    agent = agent_of("done")
+    run = agent.start("go")
+    run.steer("at once")
+    await run
+    assert [m.text for m in requests(agent)[0].messages] == ["go", "at once"]
+
+
 async def test_a_steer_at_the_end_continues_the_turn():
     agent = agent_of("first", "second")
 
