@@ -18,8 +18,9 @@ from nbagent.assembly import (
     check_spec,
     check_tools,
     gate_table,
+    with_settings,
 )
-from nbagent.errors import ConfigError
+from nbagent.errors import ConfigError, NestingError
 from nbagent.gates.memory import AgentMemory
 from nbagent.gates.permission import Approval
 from nbagent.interfaces.approver import Approver
@@ -185,7 +186,16 @@ class Agent:
         ui: UI = "auto",
         if_busy: Literal["queue", "raise"] = "queue",
     ) -> Result:
-        """The same, blocking; works in scripts and in notebook cells. Arguments as in `run`."""
+        """The same, blocking; works in scripts and in notebook cells. Arguments as in `run`.
+
+        Raises
+        ------
+        NestingError
+            From inside a run on the loop thread, which blocking would stop.
+        """
+        if bridge.on_agent_loop():
+            msg = "this would block the loop that all runs need: write `await agent.run(…)` instead"
+            raise NestingError(msg)
         return self._start(prompt, session, deps, settings, ui, if_busy).begin(here=False).result()
 
     def start(
@@ -290,12 +300,8 @@ class Agent:
 
     def _assembled(self, settings: Settings | None) -> Plan:
         if settings is not None:
-            if not isinstance(settings, Settings):
-                msg = f"settings must be made by nb.Settings(…), not {type(settings).__name__}"
-                raise ConfigError(msg)
-            return assemble(
-                self._spec, memory=self._memory, pool=bridge.tool_pool, settings=settings
-            )
+            spec = with_settings(self._spec, settings)
+            return assemble(spec, memory=self._memory, pool=bridge.tool_pool)
         if self._plan is None:
             self._plan = assemble(self._spec, memory=self._memory, pool=bridge.tool_pool)
         return self._plan

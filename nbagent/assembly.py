@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import orjson
 
 from nbagent.errors import ConfigError
 from nbagent.gates import Control, Permission, Timeout, Truncate
 from nbagent.gates.memory import AgentMemory
 from nbagent.gates.permission import Approval
+from nbagent.interfaces.checks import check_list, check_number, check_whole
 from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.plan import Budget, Chain, Facts, Plan, Recovery, Reminder
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.messages import scrub
 from nbagent.models.resolve import resolve
 from nbagent.tools import complete, error_text, rebind, to_text, tool
 
@@ -61,12 +65,18 @@ class Settings:
     """Further fields of the provider's request, as they are."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and not 0 < self.max_tokens < 1 << 53:
-            msg = f"Settings: max_tokens must be a whole number above 0, not {self.max_tokens!r}"
+        check_number("Settings", "temperature", self.temperature)
+        check_whole("Settings", "max_tokens", self.max_tokens, optional=True)
+        check_whole("Settings", "seed", self.seed, least=-(1 << 53), optional=True)
+        check_number("Settings", "timeout_s", self.timeout_s, above=True, optional=False)
+        if not isinstance(self.tool_choice, str):
+            msg = f"Settings: tool_choice must be text, not {self.tool_choice!r}"
             raise ConfigError(msg)
-        if not self.timeout_s > 0:
-            msg = f"Settings: timeout_s must be seconds above 0, not {self.timeout_s!r}"
-            raise ConfigError(msg)
+        try:
+            orjson.dumps(dict(self.extra))
+        except (TypeError, ValueError) as error:
+            msg = f"Settings: extra must be plain JSON, not {self.extra!r} ({error})"
+            raise ConfigError(msg) from None
         if isinstance(self.must_call, str):
             msg = f"Settings: must_call is a list of names: write must_call=({self.must_call!r},)"
             raise ConfigError(msg)
@@ -122,8 +132,8 @@ def check_spec(
         Naming the setting that is wrong and the way out.
     """
     for name in ("max_steps", "max_parallel_tools"):
-        _whole(name, rest[name], 1)
-    _whole("max_continuations", rest["max_continuations"], 0)
+        check_whole("Agent", name, rest[name])
+    check_whole("Agent", "max_continuations", rest["max_continuations"], least=0)
     if not isinstance(rest["instructions"], str):
         msg = f"instructions must be text, not {type(rest['instructions']).__name__}"
         raise ConfigError(msg)
@@ -160,9 +170,7 @@ def check_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
     ConfigError
         If two have one name, or something is no tool.
     """
-    if isinstance(tools, Tool) or callable(tools):
-        msg = f"tools is a list: write tools=[{getattr(tools, 'name', 'f')}]"
-        raise ConfigError(msg)
+    check_list("tools", tools, "tools=[my_tool]")
     out: dict[str, Tool] = {}
     for given in tools:
         made = given if isinstance(given, Tool) else tool(given) if callable(given) else None
@@ -176,15 +184,29 @@ def check_tools(tools: Sequence[Any]) -> tuple[Tool, ...]:
     return tuple(out.values())
 
 
+def with_settings(spec: AgentSpec, settings: Settings) -> AgentSpec:
+    """The same agent asked in another way.
+
+    Raises
+    ------
+    ConfigError
+        If it is not made by `nb.Settings`, or names a tool that isn't there.
+    """
+    if not isinstance(settings, Settings):
+        msg = f"settings must be made by nb.Settings(…), not {type(settings).__name__}"
+        raise ConfigError(msg)
+    changed = replace(spec, settings=settings)
+    _check_names(changed)
+    return changed
+
+
 def assemble(
     spec: AgentSpec,
     *,
     memory: AgentMemory,
     pool: Callable[[], Executor],
-    settings: Settings | None = None,
 ) -> Plan:
     """The plan of one agent; pure."""
-    settings = settings or spec.settings
     chains: dict[int, Chain] = {}
 
     def chain(tool_: Tool) -> Chain:
@@ -196,9 +218,9 @@ def assemble(
     tools = tuple(sorted(spec.tools, key=lambda t: t.name))
     header = Header(
         spec.model.name,
-        spec.instructions,
+        scrub(spec.instructions),
         tuple(t.spec for t in tools),
-        settings.to_dict(),
+        spec.settings.to_dict(),
     )
     return Plan(
         agent=spec.name,
@@ -210,7 +232,7 @@ def assemble(
         reminders=_reminders(spec.budget),
         recovery=spec.recovery,
         budget=spec.budget,
-        must_call=tuple(settings.must_call),
+        must_call=tuple(spec.settings.must_call),
         max_steps=spec.max_steps,
         max_parallel_tools=spec.max_parallel_tools,
         max_continuations=spec.max_continuations,
@@ -252,12 +274,10 @@ def _read(tool_: Tool, text: str) -> Arguments:
 
 
 def _ordered(spec: AgentSpec) -> list[Any]:
-    gates: list[Any] = [
-        Permission(spec.approval, allowed=spec.allowed_tools, disallowed=spec.disallowed_tools)
-        if isinstance(gate, Permission)
-        else gate
-        for gate in spec.gates
-    ]
+    permission = Permission(
+        spec.approval, allowed=spec.allowed_tools, disallowed=spec.disallowed_tools
+    )
+    gates: list[Any] = [gate for gate in spec.gates if not isinstance(gate, Permission)] + [permission]
     return sorted(gates, key=lambda gate: _ORDER.get(type(gate), _YOURS))
 
 
@@ -267,7 +287,7 @@ def _for_tool(gate: Any, tool_: Tool) -> Any:
 
 
 def _compile(spec: AgentSpec, tool_: Tool) -> Chain:
-    before: list[tuple[Callable[..., Any], bool]] = []
+    before: list[tuple[Callable[..., Any], bool, bool]] = []
     around: list[Callable[..., Any]] = []
     after: list[Callable[..., Any]] = []
     for gate in _ordered(spec):
@@ -278,7 +298,8 @@ def _compile(spec: AgentSpec, tool_: Tool) -> Chain:
         if not any(stages):
             stages[0] = acting
         if stages[0] is not None:
-            before.append((stages[0], getattr(acting, "decides", False) is True))
+            decides = getattr(acting, "decides", False) is True
+            before.append((stages[0], decides, type(gate) not in _ORDER))
         if stages[1] is not None:
             around.append(stages[1])
         if stages[2] is not None:
@@ -287,12 +308,13 @@ def _compile(spec: AgentSpec, tool_: Tool) -> Chain:
 
 
 def _check_gates(gates: Sequence[Any]) -> tuple[Any, ...]:
-    if callable(gates):
-        msg = "gates is a list: write gates=[my_gate, *nb.DEFAULT_GATES]"
-        raise ConfigError(msg)
+    check_list("gates", gates, "gates=[my_gate, *nb.DEFAULT_GATES]")
     for gate in gates:
         if isinstance(gate, type):
             msg = f"gates holds the class {gate.__name__}: write {gate.__name__}()"
+            raise ConfigError(msg)
+        if isinstance(gate, Permission) and not gate.default:
+            msg = "Permission takes its settings from the agent: write Agent(…, approval=…)"
             raise ConfigError(msg)
         if not callable(gate) and not any(hasattr(gate, s) for s in ("before", "around", "after")):
             msg = (
@@ -304,9 +326,7 @@ def _check_gates(gates: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _check_reviewers(reviewers: Sequence[Any]) -> tuple[Reviewer, ...]:
-    if callable(reviewers):
-        msg = "reviewers is a list: write reviewers=[my_reviewer, *nb.DEFAULT_REVIEWERS]"
-        raise ConfigError(msg)
+    check_list("reviewers", reviewers, "reviewers=[my_reviewer, *nb.DEFAULT_REVIEWERS]")
     for reviewer in reviewers:
         if not callable(reviewer) or isinstance(reviewer, type):
             msg = f"reviewers holds {reviewer!r}: a reviewer is a function (attempt) -> nb.Verdict"
@@ -329,12 +349,6 @@ def _check_names(spec: AgentSpec) -> None:
             have = ", ".join(sorted(known)) or "none"
             msg = f"{where} names `{unknown[0]}`, which is no tool of this agent (tools: {have})"
             raise ConfigError(msg)
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        msg = f"{name} must be a whole number of at least {least}, not {value!r}"
-        raise ConfigError(msg)
 
 
 def _name_of(thing: Any) -> str:

@@ -102,6 +102,8 @@ class Log:
         """Agents that have made a request on this object."""
         self.left: list[dict[str, Any]] = []
         """Notices that came after a run had ended, for the next one."""
+        self.late: list[tuple[str, str, str | None]] = []
+        """(target, text, source) of messages that came after a run had ended."""
         self._pending: list[tuple[int, bytes]] = []
         self._run: list[Chunk] = []
         self._blocks: dict[tuple[int, str], list[str]] = {}

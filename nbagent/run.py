@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
@@ -124,6 +125,7 @@ class Run:
         token = _inside.set((*_inside.get(), self.session.id))
         try:
             log = self.session.log
+            log.acquire()
             state = RunState(
                 log,
                 self._plan,
@@ -313,7 +315,10 @@ class Run:
         def poke(*_: Any) -> None:
             if asleep[0]:
                 asleep[0] = False
-                here.call_soon_threadsafe(wake.set)
+                with contextlib.suppress(
+                    RuntimeError
+                ):  # that loop is closed: nobody reads any more
+                    here.call_soon_threadsafe(wake.set)
 
         unwatch = log.watch(poke)
         self._finished.add_done_callback(poke)

@@ -107,6 +107,9 @@ class Session:
         CorruptLogError
             If the log is damaged before its last line.
         """
+        if not isinstance(path, str | os.PathLike):
+            msg = f"a session's path is text or a Path, not {path!r}"
+            raise ConfigError(msg)
         text = os.fspath(path)
         if not text.endswith(".jsonl") or "://" in text:
             msg = f"can't open {text!r} as a session: give a file that ends in .jsonl"

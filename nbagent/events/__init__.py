@@ -46,6 +46,14 @@ SPECS: dict[str, Spec] = {
 SURFACE = frozenset(name for name, spec in SPECS.items() if spec.surface)
 """Types that enter what the model sees."""
 
+
+def _default(field: Field) -> Any:
+    if field.default is REQUIRED:
+        return None
+    # A list or dict of its own for each view: nobody's change shows in another.
+    return type(field.default)() if field.default in ([], {}) else field.default
+
+
 Where = Callable[[int], tuple[int, int, int]]
 
 
@@ -95,10 +103,7 @@ class Event:
             return record["data"]
         given = record["data"]
         view = view_of(record["type"], spec)
-        values = {
-            f.name: given.get(f.name, None if f.default is REQUIRED else f.default)
-            for f in spec.fields
-        }
+        values = {f.name: given[f.name] if f.name in given else _default(f) for f in spec.fields}
         if spec.located:
             for name, number in zip(
                 ("turn", "step", "attempt"), self._where(record["seq"]), strict=True

@@ -30,6 +30,7 @@ SPECS = {
             Field("reason", str, ""),
             Field("arguments", dict, None),
             Field("wait_ms", float),
+            Field("scope", str, None),
         ),
         located="ts",
     ),
@@ -44,12 +45,15 @@ def answered(
     *,
     reason: str = "",
     arguments: dict[str, Any] | None = None,
+    scope: str | None = None,
 ) -> dict[str, Any]:
-    """Data of `approval/answered`; `arguments` only if the person edited them."""
+    """Data of `approval/answered`; `arguments` only of an edit, `scope` only of an "always"."""
     data: dict[str, Any] = {"id": id_, "decision": decision, "by": by}
     if reason:
         data["reason"] = reason
     if arguments is not None:
         data["arguments"] = arguments
     data["wait_ms"] = wait_ms
+    if scope is not None:
+        data["scope"] = scope
     return data

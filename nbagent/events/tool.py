@@ -8,8 +8,8 @@ from nbagent.events.spec import Field, Spec
 
 SPECS = {
     "tool/call": Spec(
-        "A call is looked at; its name and arguments stand in the answer at `position`.",
-        (Field("position", int), Field("repaired", str, None)),
+        "A call is looked at; `arguments` only if reading changed what stands in the answer.",
+        (Field("position", int), Field("arguments", dict, None), Field("repaired", str, None)),
         located="ts",
     ),
     "tool/decision": Spec(

@@ -9,7 +9,7 @@ from nbagent.events.spec import Field, Spec
 SPECS = {
     "turn/start": Spec("A turn opens.", (Field("turn", int), Field("run", int))),
     "turn/end": Spec(
-        "A turn closes. `reason`: completed, aborted, blocked, error, max-tokens, interrupted, forked.",
+        "A turn closes. `reason`: completed, aborted, blocked, error, max_tokens, interrupted, forked.",
         (
             Field("turn", int),
             Field("reason", str),

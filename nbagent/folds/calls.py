@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 if TYPE_CHECKING:
     from nbagent.folds import Folds
 
@@ -67,7 +69,11 @@ def _at(folds: Folds, data: dict[str, Any]) -> CallState:
 
 
 def _call(folds: Folds, seq: int, data: dict[str, Any]) -> None:
-    _at(folds, data).called = True
+    call = _at(folds, data)
+    call.called = True
+    given = data.get("arguments")
+    if given is not None:
+        call.arguments = orjson.dumps(given).decode()
 
 
 def _decision(folds: Folds, seq: int, data: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ def _decision(folds: Folds, seq: int, data: dict[str, Any]) -> None:
 
 def _answered(folds: Folds, seq: int, data: dict[str, Any]) -> None:
     decision = data["decision"]
-    if decision in ("always_allow", "always_deny"):
+    if data.get("scope") == "session":
         position = int(data["id"].split(".")[2])
         question = folds.approvals.answers[position][-1][0]
         tool = question["fingerprint"].split(":")[0]

@@ -46,7 +46,7 @@ def effective(call: ToolUse) -> str | None:
     """The arguments that counted: as written, unless defaults, a gate or a person changed them."""
     if call.decision is None:
         return None
-    value = call.decision.data.get("arguments")
+    value = call.decision.data.get("arguments", call.called.data.get("arguments"))
     for question in call.questions:
         value = question.asked.data.get("arguments") if value is None else value
     return call.request.arguments if value is None else _as_written(call, value)

@@ -102,6 +102,8 @@ class Permission:
     ) -> None:
         self.approval = approval or Approval()
         self.allowed, self.disallowed = allowed, disallowed
+        self.default = approval is None and allowed is None and not disallowed
+        """Whether it was made without settings of its own."""
 
     def for_tool(self, tool: Tool) -> _Resolver:
         """The resolver with what concerns this tool picked out."""
@@ -141,6 +143,8 @@ class _Resolver:
             return refusal
         if ctx.refused(call):
             return Decision("deny", "the same call was refused already", source="repeated")
+        if ctx.answer(call) is not None:
+            return self._person(call, ctx, "")  # said of this very call: nothing newer overrules it
         must_ask, why = call.must_ask, call.why
         ruled = next((rule for rule in self.others if rule.fits(call.arguments)), None)
         if ruled is not None and ruled.action == "ask":
@@ -152,10 +156,6 @@ class _Resolver:
         remembered = None if self.dangerous else ctx.remembered(call)
         if remembered is not None:
             allowed, which = remembered
-            answer = ctx.answer(call)
-            if answer is not None and allowed == (answer.action == "allow"):
-                # Said of this very call too: the person's reason and changed arguments hold.
-                return self._person(call, ctx, why or "")
             if not allowed:
                 why_not = "the person has said to always refuse it"
                 return Decision("deny", why_not, source="remembered", rule=which)
@@ -165,7 +165,7 @@ class _Resolver:
         if self.readonly and not must_ask and (handler is None or self.plan):
             return Decision("allow", source="mode")
         reason = why or _reason(call, plan=self.plan)
-        if handler is not None and ctx.answer(call) is None:
+        if handler is not None:
             return self._handled(handler, call, ctx, reason)
         return self._person(call, ctx, reason)
 

@@ -34,6 +34,8 @@ class Question:
     """What the tool itself shows for these arguments."""
     rememberable: bool = True
     """Whether an "always" answer is possible; never for dangerous tools."""
+    problem: str = ""
+    """Why the answer given before could not be taken."""
     expires_ms: int | None = None
     """UTC milliseconds after which it counts as denied."""
 
@@ -63,12 +65,13 @@ def edit(arguments: Mapping[str, Any], reason: str = "") -> Answer:
 class Approver(Protocol):
     """Answers questions; give one as `ui=`.
 
-    `serial = True` on it means: one question at a time, in the model's order.
+    Several questions may be open at once: `decide` is called for each, in the model's order.
     """
 
     async def decide(self, question: Question) -> AnswerWord | Answer:
         """Answer one question; cancelled when the question is answered elsewhere or expires.
 
-        An approver that raises counts as a refusal.
+        An approver that raises counts as a refusal. An answer that can't be taken (arguments that
+        don't fit) is asked for again, at most three times, with `question.problem`.
         """
         ...

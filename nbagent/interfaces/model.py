@@ -74,6 +74,17 @@ class ToolSpec:
     parameters: dict[str, Any]
     """JSON Schema of the arguments, an object."""
     risk: str = "unspecified"
+    domain: str = "local"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What stands in the request header; the usual domain is left out."""
+        out: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "risk": self.risk,
+        }
+        return out if self.domain == "local" else {**out, "domain": self.domain}
 
 
 @dataclass(frozen=True)
@@ -93,15 +104,7 @@ class Header:
         if self.instructions:
             out["instructions"] = self.instructions
         if self.tools:
-            out["tools"] = [
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                    "risk": tool.risk,
-                }
-                for tool in self.tools
-            ]
+            out["tools"] = [tool.to_dict() for tool in self.tools]
         if self.settings:
             out["settings"] = self.settings
         return orjson.dumps(out)

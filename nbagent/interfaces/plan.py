@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from nbagent.errors import ConfigError
+from nbagent.interfaces.checks import check_number, check_whole
 from nbagent.interfaces.gate import ToolCall
 from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.review import Reviewer
@@ -23,7 +24,7 @@ __all__ = ["Budget", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
 class Budget:
     """Limits of what a run (or a whole session) may spend; None = no limit.
 
-    At 80 % of a limit the model is asked, once per request, to finish. What is over the limit is
+    At 80 % of its model calls or tokens the model is asked, in each request, to finish. What is over the limit is
     refused before it happens: a run then ends with `stop_reason="budget"`, a tool call beyond
     `max_tool_calls` gets a refusal as its result.
 
@@ -44,11 +45,9 @@ class Budget:
     """"run" or "session"; `max_seconds` is always per run."""
 
     def __post_init__(self) -> None:
-        for name in ("max_model_calls", "max_tokens", "max_tool_calls", "max_seconds"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not value > 0):
-                msg = f"Budget: {name} must be a positive number or None, not {value!r}"
-                raise ConfigError(msg)
+        for name in ("max_model_calls", "max_tokens", "max_tool_calls"):
+            check_whole("Budget", name, getattr(self, name), optional=True)
+        check_number("Budget", "max_seconds", self.max_seconds, above=True)
         if self.per not in ("run", "session"):
             msg = f'Budget: per must be "run" or "session", not {self.per!r}'
             raise ConfigError(msg)
@@ -72,16 +71,16 @@ class Recovery:
     """The longest wait; a wait that the provider asks for wins, up to 60 s."""
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base_s < 0 or self.cap_s < 0:
-            msg = f"Recovery: attempts must be at least 1 and times at least 0, not {self}"
-            raise ConfigError(msg)
+        check_whole("Recovery", "attempts", self.attempts)
+        check_number("Recovery", "base_s", self.base_s, optional=False)
+        check_number("Recovery", "cap_s", self.cap_s, optional=False)
 
 
 class Chain(NamedTuple):
     """The gates that can act on one tool, in order, compiled once."""
 
-    before: tuple[tuple[Callable[..., Any], bool], ...]
-    """(function, whether it is the one that decides)."""
+    before: tuple[tuple[Callable[..., Any], bool, bool], ...]
+    """(function, whether it is the one that decides, whether a user gave it)."""
     around: tuple[Callable[..., Any], ...]
     """Outermost first."""
     after: tuple[Callable[..., Any], ...]
@@ -149,5 +148,3 @@ class Plan:
     """(tool, what it raised) to what the model reads."""
     pool: Callable[[], Executor]
     """Threads for sync tools."""
-    to_cell: Callable[..., Any] | None = None
-    """Runs a function on the notebook's main thread; None where there is none."""

@@ -14,10 +14,9 @@ import orjson
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.model import ToolSpec
 
-__all__ = ["Arguments", "ArgumentsError", "Diff", "Risk", "Tool", "ToolContext", "Where"]
+__all__ = ["Arguments", "ArgumentsError", "Diff", "Risk", "Tool", "ToolContext"]
 
 Risk = Literal["unspecified", "readonly", "mutating", "dangerous"]
-Where = Literal["auto", "cell"]
 RISKS = ("unspecified", "readonly", "mutating", "dangerous")
 
 
@@ -101,8 +100,6 @@ class Tool:
         The middle part of `ref`, for rules such as `allow files/*`.
     parallel
         Whether calls may run beside others; None = only if readonly. A function gets the arguments.
-    where
-        "cell": the body runs on the notebook's main thread.
     timeout_s
         Seconds for one call; None = the time-out gate's own, 0 = none.
     tags
@@ -129,7 +126,6 @@ class Tool:
     risk: Risk = "unspecified"
     domain: str = "local"
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None
-    where: Where = "auto"
     timeout_s: float | None = None
     tags: tuple[str, ...] = ()
     preview: Callable[[dict[str, Any]], str | Diff] | None = None
@@ -144,14 +140,19 @@ class Tool:
         if self.risk not in RISKS:
             msg = f"tool `{self.name}`: risk must be one of {', '.join(RISKS)}, not {self.risk!r}"
             raise ToolDefinitionError(msg)
-        if self.where not in ("auto", "cell"):
-            msg = f'tool `{self.name}`: where must be "auto" or "cell", not {self.where!r}'
-            raise ToolDefinitionError(msg)
         if not callable(self.call):
             msg = f"tool `{self.name}`: call must be a function, not {type(self.call).__name__}"
             raise ToolDefinitionError(msg)
-        if self.timeout_s is not None and self.timeout_s < 0:
-            msg = f"tool `{self.name}`: timeout_s must be 0 (none) or seconds, not {self.timeout_s}"
+        number = isinstance(self.timeout_s, int | float) and not isinstance(self.timeout_s, bool)
+        if self.timeout_s is not None and not (number and self.timeout_s >= 0):
+            msg = (
+                f"tool `{self.name}`: timeout_s must be seconds or 0 (none), not {self.timeout_s!r}"
+            )
+            raise ToolDefinitionError(msg)
+        if not (
+            self.parallel is None or isinstance(self.parallel, bool) or callable(self.parallel)
+        ):
+            msg = f"tool `{self.name}`: parallel must be True, False or a function, not {self.parallel!r}"
             raise ToolDefinitionError(msg)
         self.tags = tuple(self.tags)
         self.is_async = inspect.iscoroutinefunction(self.call) or inspect.iscoroutinefunction(
@@ -170,7 +171,7 @@ class Tool:
     @cached_property
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
-        return ToolSpec(self.name, self.description, self.parameters, self.risk)
+        return ToolSpec(self.name, self.description, self.parameters, self.risk, self.domain)
 
     @cached_property
     def fingerprint(self) -> str:

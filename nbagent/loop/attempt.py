@@ -27,6 +27,8 @@ class Generated(NamedTuple):
     finish: str
     request: Request
     failure: ModelError | None = None
+    cut_call: bool = False
+    """Whether a call was among what the output limit cut."""
 
 
 async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> Generated:
@@ -75,8 +77,12 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
         error = TruncatedStreamError("the stream ended without an end marker or a finish reason")
         gathered.close("error", failure=error)
         return Generated(gathered.message(), "error", request, error)
+    if end.finish in ("error", "aborted"):
+        error = ModelError(f"the model ended its answer with {end.finish!r}", recoverable=True)
+        gathered.close("error", failure=error)
+        return Generated(gathered.message(), "error", request, error)
     gathered.close(end.finish, request=request)
-    return Generated(gathered.message(), end.finish, request)
+    return Generated(gathered.message(), end.finish, request, None, gathered.has_call())
 
 
 def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
@@ -162,6 +168,11 @@ class _Gathered:
             self.pieces[key] = [item.text]
         else:
             pieces.append(item.text)
+
+    def has_call(self) -> bool:
+        """Whether a call, whole or not, is part of the answer."""
+        begun = any(kind in ("name", "arguments") for _, kind in self.pieces)
+        return begun or any(type(block) is Call for block in self.blocks.values())
 
     def message(self) -> Message:
         """The assembled answer; calls have an id each that is unique within it."""

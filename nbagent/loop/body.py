@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -72,10 +73,16 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
         )
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result for the model
         return _failed(state, call, error)
-    except SystemExit as error:
-        return _failed(state, call, RuntimeError(f"it called sys.exit({error.code})"), "SystemExit")
+    except (SystemExit, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and _on_main_thread():
+            raise  # the person's own Ctrl-C
+        return _failed(state, call, RuntimeError(f"it raised {error!r}"), type(error).__name__)
     finally:
         context.over = True
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _failed(
@@ -88,10 +95,7 @@ def _failed(
 async def _on_thread(state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot) -> Any:
     """Run a sync body on a thread of ours; what was cancelled while it ran is abandoned."""
     run = contextvars.copy_context().run
-    if call.tool.where == "cell" and state.plan.to_cell is not None:
-        future: Future[Any] = state.plan.to_cell(run, _caught, act)
-    else:
-        future = state.plan.pool().submit(run, _caught, act)
+    future: Future[Any] = state.plan.pool().submit(run, _caught, act)
     try:
         ok, value = await asyncio.wrap_future(future)
     except asyncio.CancelledError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
+import orjson
+
 from nbagent.errors import ModelError
 from nbagent.events import note, session
 from nbagent.events import turn as events
@@ -13,6 +15,7 @@ from nbagent.loop.cancel import Stopped
 from nbagent.loop.schedule import close_calls
 from nbagent.loop.state import RunState
 from nbagent.loop.step import Outcome, step
+from nbagent.messages import Message
 
 __all__ = ["Ending", "drive"]
 
@@ -35,11 +38,10 @@ class Ending(NamedTuple):
 
 
 async def drive(state: RunState, prompt: str) -> Ending:
-    """Run until idle. The session's run lock is held by the caller.
+    """Run until idle. The caller holds the session's run lock and the log's write lock.
 
     An error is not raised but returned, so that the caller can give it the partial result.
     """
-    log = state.log
     state.watchdog.start()
     limit = state.plan.budget.max_seconds
     if limit is not None:
@@ -47,14 +49,15 @@ async def drive(state: RunState, prompt: str) -> Ending:
             "max_seconds", limit, lambda: state.interrupt("budget", f"{limit:g} s are over")
         )
     try:
-        log.acquire()
         begin(state)
         state.send("next_turn", prompt)
+        text = ""
         while True:
             ending = await _turn(state)
+            text = ending.text or text
             waiting = state.folds.inbox.next_turn or state.folds.inbox.next_step
             if ending.error is not None or ending.stop != "end_turn" or not waiting:
-                return ending
+                return ending._replace(text=text)
     except BaseException as error:  # noqa: BLE001 - given to the caller, who raises it
         return Ending("error", error=error)
     finally:
@@ -76,6 +79,9 @@ def begin(state: RunState) -> None:
     left, log.left = log.left, []
     for data in left:
         log.append("notice", data)
+    late, log.late = log.late, []
+    for target, text, source in late:
+        state.send(target, text, source)
 
 
 def repair(state: RunState) -> None:
@@ -97,7 +103,7 @@ def repair(state: RunState) -> None:
 
 async def _turn(state: RunState) -> Ending:
     log, number = state.log, state.folds.turn.turn + 1
-    log.append("turn/start", {"turn": number, "run": state.number})
+    first = log.append("turn/start", {"turn": number, "run": state.number})
     ending = Ending("error")
     cause: str | None = None
     try:
@@ -109,6 +115,8 @@ async def _turn(state: RunState) -> Ending:
         cause, ending = "outer", Ending("interrupted", error=error)
     except BaseException as error:  # noqa: BLE001 - logged, then given to the caller
         ending = Ending("model_error" if isinstance(error, ModelError) else "error", error=error)
+    if ending.stop not in ("end_turn", "max_steps") and not ending.text:
+        ending = ending._replace(text=_last_text(state, first))
     try:
         log.append("turn/end", _turn_end(number, ending, cause))
         await log.barrier()
@@ -119,10 +127,22 @@ async def _turn(state: RunState) -> Ending:
     return ending
 
 
+def _last_text(state: RunState, first: int) -> str:
+    """The last answer of a turn that ended early, read back from the history."""
+    surface = state.folds.surface
+    for seq, node in zip(reversed(surface.seqs), reversed(surface.nodes), strict=True):
+        if seq < first:
+            break
+        message = Message.from_node(orjson.loads(node))
+        if message.role == "assistant" and message.text:
+            return message.text
+    return ""
+
+
 def _turn_end(number: int, ending: Ending, cause: str | None) -> dict[str, Any]:
     stop, error = ending.stop, ending.error
     if stop == "end_turn":
-        reason = "max-tokens" if ending.truncated else "completed"
+        reason = "max_tokens" if ending.truncated else "completed"
         return events.turn_end(number, reason, stop, truncated=ending.truncated)
     if error is not None and not isinstance(error, asyncio.CancelledError):
         facts = facts_of(error)
@@ -149,7 +169,7 @@ class _Course:
     def take_in(self, outcome: Outcome, most: int) -> str | None:
         """Fold in how a step ended; gives what a continuation must say, None if none is due."""
         self.owes = outcome.owes
-        whole = self.carried + outcome.text
+        whole = outcome.text if outcome.forced else self.carried + outcome.text
         self.text = whole or self.text
         if outcome.finish != "max_tokens":
             self.carried, self.continuations = "", 0
@@ -159,13 +179,14 @@ class _Course:
             self.truncated = True
             return None
         self.continuations += 1
-        return CONTINUE if outcome.text else CUT_CALL
+        return CUT_CALL if outcome.cut_call else CONTINUE
 
 
 async def _steps(state: RunState) -> Ending:
     plan, course = state.plan, _Course()
     entering = _claim(state, first=True)
     state.arrived()
+    entering += _claim(state, first=False)
     state.token.check()
     if not entering:
         return Ending("end_turn")
@@ -178,7 +199,7 @@ async def _steps(state: RunState) -> Ending:
         if not (again or course.owes or state.folds.inbox.next_step):
             return Ending("end_turn", course.text, course.truncated)
         if state.folds.turn.step >= plan.max_steps:
-            return Ending("max_steps", course.text, course.truncated)
+            return Ending("max_steps", course.text, again is not None or course.truncated)
         entering = _claim(state, first=False)
         if again:
             entering.insert(0, _harness(state, again))

@@ -11,7 +11,10 @@ from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.request import Bounce
 from nbagent.loop.state import RunState
 
-__all__ = ["generate", "wait_s"]
+__all__ = ["MOST_ATTEMPTS", "generate", "wait_s"]
+
+MOST_ATTEMPTS = 12
+"""Of one step, reviewers' retries included."""
 
 LONGEST_WAIT_S = 60.0
 """A provider that asks for a longer wait is not waited for longer than this."""
@@ -34,7 +37,7 @@ async def generate(state: RunState, cause: str | None, bounce: Bounce | None) ->
             return got
         state.log.append("attempt/discarded", {"why": "failed"})
         errors.append(got.failure)
-        if not _again(state.plan.recovery, errors):
+        if state.folds.turn.attempt >= MOST_ATTEMPTS or not _again(state.plan.recovery, errors):
             first = errors[0]
             first.others = tuple(errors[1:])
             return got._replace(failure=first)

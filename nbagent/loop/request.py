@@ -99,8 +99,9 @@ def build(
 
 def _bounced(bounce: Bounce, messages: list[Message], entries: list[dict[str, Any]]) -> None:
     """The rejected answer, a result for each of its calls, then the correction."""
-    messages.append(bounce.message)
-    entries.append({"draft": bounce.draft})
+    if bounce.message.parts:  # a failed attempt has none, and providers refuse an empty message
+        messages.append(bounce.message)
+        entries.append({"draft": bounce.draft})
     for call in bounce.message.calls:
         result = Message(
             "tool", "Not run: the answer was sent back.", call_id=call.id, name=call.name

@@ -6,12 +6,12 @@ import inspect
 from collections import Counter
 from typing import Any, NamedTuple
 
-from nbagent.errors import ContextOverflowError, ModelError
+from nbagent.errors import ContextOverflowError
 from nbagent.events import model as events
 from nbagent.interfaces.review import Attempt, Verdict
 from nbagent.loop.attempt import Generated
 from nbagent.loop.cancel import Deadline, Scope, Stopped
-from nbagent.loop.recover import generate
+from nbagent.loop.recover import MOST_ATTEMPTS, generate
 from nbagent.loop.request import Bounce, missing_calls
 from nbagent.loop.state import RunState
 from nbagent.messages import Call, Message, Text, scrub
@@ -31,6 +31,10 @@ class Answer(NamedTuple):
     finish: str
     stop: str | None = None
     """budget or context_limit: there is no message."""
+    cut_call: bool = False
+    """Whether the output limit cut a call."""
+    forced: bool = False
+    """Whether a reviewer wrote it: it then replaces pieces before it, too."""
 
 
 async def answer(state: RunState, carried: str) -> Answer:
@@ -44,6 +48,7 @@ async def answer(state: RunState, carried: str) -> Answer:
         If the run was asked to stop.
     """
     tallies: Counter[str] = Counter()
+    demanded: set[str] = set()
     cause: str | None = None
     bounce: Bounce | None = None
     n = 0
@@ -58,13 +63,14 @@ async def answer(state: RunState, carried: str) -> Answer:
             # A cut answer is kept without its calls, which may be cut too, and not judged.
             message = _without_calls(got.message)
             _commit(state, message)
-            return Answer(message, "max_tokens")
-        demand = _must_call(state, got, tallies)
-        if demand is not None:
+            return Answer(message, "max_tokens", cut_call=got.cut_call)
+        missing = _must_call(state, got, demanded)
+        if missing is not None:
+            demanded.add(missing)
             cause = "must_call"
-            bounce = _send_back(state, got, "must_call", demand[1], tallies)._replace(
-                force=demand[0]
-            )
+            text = f"Call the tool `{missing}` before you give the final answer."
+            verdict = Verdict.retry("must_call", text)
+            bounce = _send_back(state, got, "must_call", verdict, Counter())._replace(force=missing)
             continue
         try:
             name, verdict = await _judge(state, got, carried, n, tallies)
@@ -72,9 +78,14 @@ async def answer(state: RunState, carried: str) -> Answer:
             if got.failure is None:  # nobody rejected it: the person has seen it, so it stays
                 _commit(state, got.message, interrupted=True)
             raise
-        if verdict.action == "accept" or (
-            verdict.action == "retry" and _retries(tallies) >= MOST_RETRIES
-        ):
+        spent = tallies.total() >= MOST_RETRIES or state.folds.turn.attempt >= MOST_ATTEMPTS
+        if verdict.action == "retry" and spent:
+            gave_way = events.verdict(
+                name, "noted", verdict.reason, detail="gave way: no retries are left"
+            )
+            state.log.append("review/verdict", gave_way)
+            verdict = Verdict.accept()
+        if verdict.action == "accept":
             if got.failure is not None:
                 raise got.failure
             _commit(state, got.message)
@@ -94,21 +105,13 @@ def over_budget(state: RunState) -> bool:
     return budget.max_tokens is not None and spent.tokens >= budget.max_tokens
 
 
-def _must_call(
-    state: RunState, got: Generated, tallies: Counter[str]
-) -> tuple[str, Verdict] | None:
+def _must_call(state: RunState, got: Generated, demanded: set[str]) -> str | None:
     """A tool that must be called before the answer may end the turn; each is asked for once."""
-    if got.failure is not None or got.message.calls:
+    if not state.plan.must_call or got.failure is not None or got.message.calls:
         return None
-    for name in missing_calls(state):
-        if not tallies[f"must_call {name}"]:
-            text = f"Call the tool `{name}` before you give the final answer."
-            return name, Verdict.retry(f"must_call {name}", text)
-    return None
-
-
-def _retries(tallies: Counter[str]) -> int:
-    return sum(count for reason, count in tallies.items() if not reason.startswith("must_call "))
+    if state.folds.turn.attempt >= MOST_ATTEMPTS:
+        return None
+    return next((name for name in missing_calls(state) if name not in demanded), None)
 
 
 async def _judge(
@@ -152,7 +155,7 @@ async def _ask(state: RunState, name: str, reviewer: Any, view: Attempt) -> Verd
         if isinstance(verdict, Verdict) and (verdict.action == "accept" or verdict.reason):
             return verdict
         what = f"it returned {verdict!r}, not a Verdict with a reason"
-    except (Stopped, ModelError):
+    except Stopped:
         raise
     except Exception as error:  # noqa: BLE001 - a reviewer that fails must not stop the run
         what = f"{type(error).__name__}: {error}"
@@ -179,7 +182,7 @@ def _force(
     _log_verdict(state, name, verdict, tallies)
     state.log.append("attempt/discarded", {"why": "forced"})
     state.log.append("assistant/message", {"message": message.to_node(), "source": "reviewer"})
-    return Answer(message, "stop")
+    return Answer(message, "stop", forced=True)
 
 
 def _log_verdict(state: RunState, name: str, verdict: Verdict, tallies: Counter[str]) -> None:

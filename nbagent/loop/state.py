@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ import orjson
 from nbagent.errors import ConfigError
 from nbagent.events import approval, note, session
 from nbagent.folds.denials import key_of
-from nbagent.interfaces.approver import ANSWERS, Answer, Approver, Question
+from nbagent.interfaces.approver import ANSWERS, Answer, AnswerWord, Approver, Question
 from nbagent.interfaces.gate import Decision, ToolCall
 from nbagent.interfaces.plan import Plan
 from nbagent.interfaces.tool import ArgumentsError
@@ -22,6 +23,10 @@ from nbagent.log import Log
 from nbagent.loop.cancel import Deadline, Token, Watchdog
 
 __all__ = ["GateContext", "Open", "RunState"]
+
+
+MOST_ASKS = 3
+"""How often one approver is asked the same question when its answer can't be taken."""
 
 
 class Open:
@@ -103,7 +108,10 @@ class RunState:
     def send(
         self, target: str, text: str, source: str | None = None, *, announce: bool = False
     ) -> None:
-        """Put a user message into the inbox."""
+        """Put a user message into the inbox; after the end it is kept for the next run."""
+        if not self.active:
+            self.log.late.append((target, text, source))
+            return
         items = self.folds.inbox.target(target)
         item: dict[str, Any] = {
             "id": f"m{self.folds.inbox.made + 1}",
@@ -153,15 +161,28 @@ class RunState:
 
     async def _consult(self, channel: Approver, waiting: Open) -> None:
         name = getattr(channel, "name", None) or type(channel).__name__
+        question, text = waiting.question, ""
         try:
-            said = await channel.decide(waiting.question)
-            answer = said if isinstance(said, Answer) else Answer(said)
-            self.answer(waiting.question.id, answer, name)
+            for _ in range(MOST_ASKS):
+                said = await channel.decide(replace(question, problem=text))
+                text = self._try(question.id, said, name)
+                if not text:
+                    return
         except Exception as error:  # noqa: BLE001 - an approver that fails refuses
-            if waiting.question.id in self.questions:
-                text = f"the approver failed ({type(error).__name__}: {error})"
-                self.notice("approver-failed", text)
-                self._close(waiting, Answer("deny", text), name)
+            text = f"the approver failed ({type(error).__name__}: {error})"
+        if question.id in self.questions:
+            self.notice("approver-failed", text)
+            self._close(waiting, Answer("deny", text), name)
+
+    def _try(self, id_: str, said: Answer | AnswerWord, by: str) -> str:
+        """Take an answer if it is still wanted; gives why it can't be taken, if so."""
+        if id_ not in self.questions:
+            return ""
+        try:
+            self.answer(id_, said if isinstance(said, Answer) else Answer(said), by)
+        except ConfigError as error:
+            return str(error)
+        return ""
 
     def answer(self, id_: str, answer: Answer, by: str) -> None:
         """Take an answer.
@@ -180,7 +201,8 @@ class RunState:
             msg = f"an answer is one of {', '.join(ANSWERS)}, not {answer.decision!r}"
             raise ConfigError(msg)
         if answer.decision.startswith("always") and not waiting.question.rememberable:
-            msg = f"`{waiting.question.name}` is dangerous: its answers are never remembered"
+            why = "is dangerous" if waiting.call.risk == "dangerous" else "is asked about each time"
+            msg = f"`{waiting.question.name}` {why}: no answer to it is remembered"
             raise ConfigError(msg)
         if answer.decision == "edit":
             try:
@@ -204,11 +226,14 @@ class RunState:
             reason=answer.reason,
             arguments=answer.arguments,
         )
+        always = answer.decision.startswith("always")
+        if always:
+            data["scope"] = self.plan.remember
         seq = self.log.append("approval/answered", data)
         self.watchdog.clear(id_)
         if waiting.task is not None and waiting.task is not asyncio.current_task():
             waiting.task.cancel()
-        if answer.decision.startswith("always") and self.plan.remember == "agent":
+        if always and self.plan.remember == "agent":
             allowed = answer.decision == "always_allow"
             self.plan.memory.remember(waiting.call, allowed=allowed, session=self.log.id, seq=seq)
         self.wake()

@@ -22,6 +22,8 @@ class Outcome(NamedTuple):
     finish: str = ""
     stop: str | None = None
     """A stop reason that ends the turn here."""
+    cut_call: bool = False
+    forced: bool = False
 
 
 async def step(state: RunState, entering: list[dict[str, Any]], carried: str) -> Outcome:
@@ -54,10 +56,10 @@ async def _answer_and_calls(
     if got.stop is not None:
         return Outcome(stop=got.stop)
     if got.finish == "max_tokens":
-        return Outcome(text=got.message.text, finish="max_tokens")
+        return Outcome(text=got.message.text, finish="max_tokens", cut_call=got.cut_call)
     if got.message.calls:
         await run_calls(state)
-    return Outcome(bool(got.message.calls), got.message.text, got.finish)
+    return Outcome(bool(got.message.calls), got.message.text, got.finish, forced=got.forced)
 
 
 def _close(state: RunState) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, overload
 
 from nbagent.errors import ToolDefinitionError
-from nbagent.interfaces.tool import Diff, Risk, Tool, Where
+from nbagent.interfaces.tool import Diff, Risk, Tool
 from nbagent.tools.arguments import FunctionReader
 from nbagent.tools.signature import read_docs, read_signature, source_of
 
@@ -63,7 +63,6 @@ def tool(
     risk: Risk = "unspecified",
     domain: str = "local",
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None,
-    where: Where = "auto",
     timeout_s: float | None = None,
     tags: Iterable[str] = (),
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
@@ -78,7 +77,6 @@ def tool(
     risk: Risk = "unspecified",
     domain: str = "local",
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None,
-    where: Where = "auto",
     timeout_s: float | None = None,
     tags: Iterable[str] = (),
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
@@ -92,7 +90,6 @@ def tool(
     risk: Risk = "unspecified",
     domain: str = "local",
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None,
-    where: Where = "auto",
     timeout_s: float | None = None,
     tags: Iterable[str] = (),
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
@@ -111,7 +108,7 @@ def tool(
         that fixes by keyword is not for the model to give).
     name, description
         What the model sees; None = the function's.
-    risk, domain, parallel, where, timeout_s, tags, preview
+    risk, domain, parallel, timeout_s, tags, preview
         As in `Tool`.
     needs_approval
         True makes an unspecified risk "mutating".
@@ -143,7 +140,6 @@ def tool(
         risk=risk,
         domain=domain,
         parallel=parallel,
-        where=where,
         timeout_s=timeout_s,
         tags=(tags,) if isinstance(tags, str) else tuple(tags),
         preview=preview,

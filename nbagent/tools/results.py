@@ -76,8 +76,8 @@ def error_text(tool_name: str, error: BaseException) -> str:
     if any(each in message for each in WRONG_PLACE):
         advice = (
             f"(`{tool_name}` uses something that belongs to the notebook's own thread or event "
-            "loop. Calling again will not help: tell the user to define the tool with "
-            '`@nb.tool(where="cell")`.)'
+            "loop. Calling again will not help: tell the user to create that thing inside of the "
+            "tool's own function.)"
         )
     else:
         advice = (

@@ -21,6 +21,7 @@ from harness import (
     median,
     memory_folder,
     run,
+    size_of,
 )
 
 import nbagent as nb

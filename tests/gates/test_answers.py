@@ -86,7 +86,9 @@ async def test_an_edit_runs_instead_and_the_model_is_told_first():
 
 async def test_an_edit_to_the_same_arguments_is_a_plain_yes():
     ran: list[int] = []
-    result = await agent_of([nb.call("act", x=1)], maker(ran)).run("go", ui=Person(nb.edit({"x": 1})))
+    result = await agent_of([nb.call("act", x=1)], maker(ran)).run(
+        "go", ui=Person(nb.edit({"x": 1}))
+    )
     assert ran == [1]
     assert result.tool_calls["result"][0] == "acted 1"
 
@@ -157,7 +159,9 @@ async def test_an_edit_holds_when_a_later_answer_allows_the_tool_for_ever():
 async def test_always_allow_holds_for_all_arguments_and_for_later_runs_of_the_agent():
     ran: list[int] = []
     person = Person("always_allow")
-    agent = agent_of([nb.call("act", x=1), nb.call("act", x=2), "done", nb.call("act", x=3)], maker(ran))
+    agent = agent_of(
+        [nb.call("act", x=1), nb.call("act", x=2), "done", nb.call("act", x=3)], maker(ran)
+    )
     first = await agent.run("go", ui=person)
     second = await agent.run("go", ui="none")
     assert ran == [1, 2, 3]
@@ -598,6 +602,9 @@ class Raises:
         raise RuntimeError(msg)
 
 
+NONSENSE: list[Any] = [None, True, "yes", "ALLOW", 5, [], {}, ["allow"]]
+
+
 class NotAsync:
     def decide(self, question: nb.Question) -> Any:
         return "allow"
@@ -608,7 +615,7 @@ class NotAsync:
     [
         Raises(),
         NotAsync(),
-        *[Person(word) for word in (None, True, "yes", "ALLOW", 5, [], {}, ["allow"])],
+        *[Person(word) for word in NONSENSE],
         Person(nb.edit({"x": "many"})),
         Person(nb.edit({"unknown": 1})),
     ],
@@ -659,7 +666,7 @@ async def test_an_approver_and_a_person_that_answer_at_the_same_time_give_one_an
         ran: list[int] = []
         run = agent_of([nb.call("act", x=1)], maker(ran)).start("go", ui=Ready(gate))
         (id_,) = await waiting(run, 1)
-        thread = threading.Thread(target=lambda run=run, id_=id_: answer_or_late(run, id_))
+        thread = threading.Thread(target=answer_or_late, args=(run, id_))
         thread.start()
         gate.set()
         result = await run

@@ -61,14 +61,8 @@ async def waiting(run: nb.Run, count: int) -> list[str]:
 
 
 async def ends(run: nb.Run, seconds: float = 2) -> nb.Result:
-    """The result, or a failure if the run hangs."""
-    end = time.monotonic() + seconds
-    while not run.done() and time.monotonic() < end:
-        await asyncio.sleep(0.005)
-    if not run.done():
-        run.interrupt()
-        await asyncio.sleep(0.5)
-        pytest.fail("the run hangs")
+    """The result; a run that hangs fails the test."""
+    await until(run.done, seconds)
     return await run
 
 
@@ -108,7 +102,7 @@ async def test_an_approver_that_changes_the_questions_arguments_changes_nothing(
         return "put"
 
     class Sloppy:
-        async def decide(self, question: nb.Question) -> str:
+        async def decide(self, question: nb.Question) -> Any:
             question.arguments["rows"].append(9)
             return "allow"
 
@@ -187,56 +181,85 @@ async def test_what_a_remembered_answer_freed_is_asked_again_once_it_is_forgotte
     await run
 
 
-async def test_a_handler_is_asked_once_for_each_call_and_never_counts_as_a_person():
-    asked: list[int] = []
+class Moody:
+    """A handler that says "ask" of a call when it first sees it, and "allow" after that."""
 
-    def moody(call: nb.ToolCall) -> str:
-        asked.append(call.arguments["x"])
-        return "ask" if len(asked) <= 2 else "allow"
+    def __init__(self) -> None:
+        self.seen: list[int] = []
 
+    def __call__(self, call: nb.ToolCall) -> str:
+        self.seen.append(call.arguments["x"])
+        return "ask" if self.seen.count(call.arguments["x"]) == 1 else "allow"
+
+
+async def answered_by_hand(handler: Moody) -> nb.Result:
     agent = agent_of(
         [[nb.call("act", x=1), nb.call("act", x=2)]],
         maker([]),
-        approval=nb.Approval(handler=moody),
+        approval=nb.Approval(handler=handler),
     )
     run = agent.start("go", ui=Nobody())
-    ids = await waiting(run, 2)
-    run.answer(ids[0], "allow")
-    await asyncio.sleep(0.05)
-    if not run.done():
-        run.answer(ids[1], "allow")
-    result = await run
-    by = list(result.approvals["answered_by"])
-    sources = list(result.tool_calls["decision_source"])
-    assert "handler" not in by or sources[by.index("handler")] == "handler"
-    assert sorted(asked) == [1, 2]
+    while not run.done():
+        for question in run.pending():
+            run.answer(question.id, "allow")
+        await asyncio.sleep(0.002)
+    return await run
+
+
+async def test_what_a_handler_allows_is_never_told_as_a_persons_answer():
+    result = await answered_by_hand(Moody())
+    by = ["person" if by == "person" else "handler" for by in result.approvals["answered_by"]]
+    assert list(result.tool_calls["decision_source"]) == by
+
+
+async def test_a_handler_is_asked_once_for_each_call():
+    """Each look at a parked call asks it again, though nothing about the call has changed."""
+    moody = Moody()
+    await answered_by_hand(moody)
+    assert sorted(moody.seen) == [1, 2]
+
+
+async def test_a_gate_is_not_run_twice_in_a_row_for_a_call_that_parks():
+    seen: list[int] = []
+
+    def look(call: nb.ToolCall, ctx: nb.GateContext) -> None:
+        seen.append(call.position)
+
+    agent = agent_of([nb.call("act", x=1)], maker([]), gates=[look, *nb.DEFAULT_GATES])
+    run = agent.start("go", ui=Nobody())
+    (id_,) = await waiting(run, 1)
+    await asyncio.sleep(0.02)
+    assert seen == [0]
+    run.answer(id_, "deny")
+    await run
 
 
 async def test_a_call_that_a_gate_rewrote_is_not_told_as_changed_by_the_person():
-    gates = [lambda call, ctx: nb.rewrite({"x": 2}), *nb.DEFAULT_GATES]
-    result = await agent_of([nb.call("act", x=1)], maker([]), gates=gates).run(
-        "go", ui=Person("allow")
-    )
+    def change(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision:
+        return nb.rewrite({"x": 2})
+
+    agent = agent_of([nb.call("act", x=1)], maker([]), gates=[change, *nb.DEFAULT_GATES])
+    result = await agent.run("go", ui=Person("allow"))
     assert result.tool_calls["result"][0] == "acted 2"
 
 
-async def test_changing_a_gates_mind_back_and_forth_does_not_refuse_in_the_persons_name():
-    values = iter([1, 2, 1, 1, 1, 1])
+async def test_a_gate_that_changes_its_mind_back_and_forth_refuses_nothing_in_a_persons_name():
+    looks: list[int] = []
 
     def flip(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision | None:
-        return nb.rewrite({"x": next(values)}) if call.arguments["x"] == 7 else None
+        if call.arguments["x"] != 7:
+            return None
+        looks.append(1)
+        return nb.rewrite({"x": len(looks) % 2})
 
-    agent = agent_of(
-        [[nb.call("act", x=7), nb.call("act", x=8), nb.call("act", x=9)]],
-        maker([]),
-        gates=[flip, *nb.DEFAULT_GATES],
-    )
+    calls = [nb.call("act", x=7), *[nb.call("act", x=n) for n in (8, 9, 10, 11)]]
+    agent = agent_of([calls], maker([]), gates=[flip, *nb.DEFAULT_GATES])
     run = agent.start("go", ui=Nobody())
-    ids = await waiting(run, 3)
-    run.answer(ids[1], "allow")
-    await asyncio.sleep(0.05)
-    run.answer(ids[2], "allow")
-    await asyncio.sleep(0.05)
+    await until(lambda: len(run.pending()) >= 4)
+    for question in run.pending():
+        if question.arguments["x"] > 7:
+            run.answer(question.id, "allow")
+            await asyncio.sleep(0.01)
     if not run.done():
         run.interrupt()
     result = await run
@@ -270,7 +293,7 @@ async def test_an_approver_whose_name_is_no_text_answers_like_any_other():
     class Odd:
         name = object()
 
-        async def decide(self, question: nb.Question) -> str:
+        async def decide(self, question: nb.Question) -> Any:
             return "allow"
 
     result = await ends(agent_of([nb.call("act")], maker([])).start("go", ui=Odd()))
@@ -279,7 +302,7 @@ async def test_an_approver_whose_name_is_no_text_answers_like_any_other():
 
 async def test_an_approver_that_awaits_what_was_cancelled_elsewhere_is_a_refusal():
     class Odd:
-        async def decide(self, question: nb.Question) -> str:
+        async def decide(self, question: nb.Question) -> Any:
             future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             future.cancel()
             return await future
@@ -308,9 +331,12 @@ async def test_stop_ends_a_gate_behind_the_body_that_hangs():
 
 
 async def test_a_gate_that_asks_without_the_permission_gate_takes_the_answer():
+    def look(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision:
+        return nb.ask("look")
+
     ran: list[int] = []
     person = Person("allow")
-    agent = agent_of([nb.call("act", x=1)], maker(ran), gates=[lambda call, ctx: nb.ask("look")])
+    agent = agent_of([nb.call("act", x=1)], maker(ran), gates=[look])
     run = agent.start("go", ui=person)
     result = await ends(run)
     assert ran == [1]
@@ -334,14 +360,20 @@ async def test_a_sync_gate_around_the_body_may_give_a_result_of_its_own(risk: An
     assert list(result.tool_calls["result"]) == ["from the cache"] * 2
 
 
+def says_deny(call: nb.ToolCall, ctx: nb.GateContext) -> Any:
+    return "deny"
+
+
+def says_false(call: nb.ToolCall, ctx: nb.GateContext) -> Any:
+    return False
+
+
 class Mute:
     def after(self, call: nb.ToolCall, result: nb.ToolResult, ctx: nb.GateContext) -> None:
         """Forget to give the result back."""
 
 
-@pytest.mark.parametrize(
-    "gate", [lambda call, ctx: "deny", lambda call, ctx: False, Mute()], ids=["text", "false", "mute"]
-)
+@pytest.mark.parametrize("gate", [says_deny, says_false, Mute()], ids=["text", "false", "mute"])
 async def test_a_gate_that_gives_nonsense_is_named_in_the_error(gate: Any):
     agent = agent_of(
         [nb.call("act")],
@@ -447,7 +479,9 @@ async def test_an_approvers_edit_that_does_not_fit_is_put_to_the_person_again():
 
 
 async def test_the_approvals_table_shows_an_edit_and_who_answered():
-    result = await agent_of([nb.call("act", x=1)], maker([])).run("go", ui=Person(nb.edit({"x": 2})))
+    result = await agent_of([nb.call("act", x=1)], maker([])).run(
+        "go", ui=Person(nb.edit({"x": 2}))
+    )
     assert result.approvals["decision"][0] == "edit"
 
 
@@ -459,7 +493,7 @@ async def test_a_serial_approver_gets_one_question_at_a_time_in_model_order():
             self.open, self.most = 0, 0
             self.order: list[str] = []
 
-        async def decide(self, question: nb.Question) -> str:
+        async def decide(self, question: nb.Question) -> Any:
             self.order.append(question.id)
             self.open += 1
             self.most = max(self.most, self.open)
@@ -551,9 +585,7 @@ async def test_a_permission_gate_with_an_approval_of_its_own_is_not_ignored():
 async def test_an_agent_without_the_permission_gate_does_not_ignore_its_approval():
     ran: list[int] = []
     try:
-        agent = agent_of(
-            [nb.call("act")], maker(ran), gates=[], approval=nb.Approval(mode="deny")
-        )
+        agent = agent_of([nb.call("act")], maker(ran), gates=[], approval=nb.Approval(mode="deny"))
     except nb.errors.ConfigError:
         return
     await agent.run("go")

@@ -43,7 +43,7 @@ RULES: list[tuple[str, ...]] = [
 ]
 
 
-def by_the_book(case: Case) -> tuple[str, str | None]:
+def by_the_book(case: Case) -> tuple[str, str | None]:  # noqa: C901 - one step after the other, as written
     """(allow | deny | ask, source), word for word from the description of the resolver."""
     readonly = case.risk == "readonly"
     plan = case.mode == "plan"
@@ -180,11 +180,15 @@ class Person:
         return self.word
 
 
+def ask_always(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision:
+    return nb.ask("because of the gate")
+
+
 async def test_an_agent_decides_as_the_book_says():
     """The same through the whole loop; what was asked is allowed by a person."""
     cases = [c for c in all_cases() if not c.repeated and c.remembered is None]
     for case in random.Random(1).sample(cases, 250):
-        gates = [lambda call, ctx: nb.ask("look at it")] if case.gate_asks else []
+        gates = [ask_always] if case.gate_asks else []
         agent = nb.Agent(
             nb.models.Scripted([nb.call("act"), "done"]),
             tools=[act_tool(case.risk)],
@@ -226,7 +230,9 @@ async def test_the_allow_list_refuses_all_that_is_not_on_it():
     assert list(empty.tool_calls["decision"]) == ["allow", "allow"]
 
 
-async def run_twice(*calls: Any, approval: nb.Approval, person: Any, risk: Risk = "mutating") -> Any:
+async def run_twice(
+    *calls: Any, approval: nb.Approval, person: Any, risk: Risk = "mutating"
+) -> Any:
     """Each call in an answer of its own, within one turn."""
     agent = nb.Agent(
         nb.models.Scripted([*calls, "done"]), tools=[act_tool(risk)], approval=approval
@@ -278,16 +284,25 @@ async def test_a_rule_that_refuses_is_named_to_the_model_and_in_the_tables():
     assert result.tool_calls["rule"][0] == "deny act(x=1)"
 
 
+def fails(call: nb.ToolCall) -> Any:
+    msg = "planted"
+    raise LookupError(msg)
+
+
+def takes_nothing() -> str:
+    return "allow"
+
+
+def says(word: Any) -> Any:
+    def handler(call: nb.ToolCall) -> Any:
+        return word
+
+    return handler
+
+
 @pytest.mark.parametrize(
     "handler",
-    [
-        lambda call: 1 / 0,
-        lambda call: None,
-        lambda call: True,
-        lambda call: "ALLOW",
-        lambda call: ["allow"],
-        lambda: "allow",
-    ],
+    [fails, takes_nothing, *[says(word) for word in (None, True, "ALLOW", "always_allow", b"")]],
 )
 async def test_a_handler_that_fails_or_gives_nonsense_allows_nothing(handler: Any):
     approval = nb.Approval(handler=handler)
@@ -410,7 +425,7 @@ async def test_the_person_reads_why_it_is_asked():
         ("dangerous", {}, []),
         ("mutating", {"mode": "plan"}, []),
         ("readonly", {"rules": ["ask act(x=1)"]}, []),
-        ("readonly", {}, [lambda call, ctx: nb.ask("because of the gate")]),
+        ("readonly", {}, [ask_always]),
     ]
     for risk, settings, gates in cases:
         person = Person()

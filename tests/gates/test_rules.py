@@ -10,9 +10,13 @@ import nbagent as nb
 from nbagent.gates.rules import parse_rules, unknown_rules
 
 
+def call_it(**arguments: Any) -> str:
+    return "done"
+
+
 def made(name: str, domain: str = "local", **properties: Any) -> nb.Tool:
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return nb.Tool(name, "Does something.", schema, lambda **_: "done", domain=domain)
+    return nb.Tool(name, "Does something.", schema, call_it, domain=domain)
 
 
 def one(text: str) -> nb.Rule:
@@ -220,16 +224,18 @@ def test_all_arguments_must_match_and_a_missing_one_does_not():
 
 def test_rules_that_can_never_match_are_told():
     tools = [made("shell", cmd={"type": "string"}), made("read", "files", path={})]
-    rules = parse_rules([
-        "deny shel",
-        "allow shell",
-        "deny files/*",
-        "deny web/*",
-        "deny shell(command=rm *)",
-        "deny *(path=/etc/*)",
-        "deny shell(cmd=*sudo*)",
-        "ask cap://tool/files/read@2",
-    ])
+    rules = parse_rules(
+        [
+            "deny shel",
+            "allow shell",
+            "deny files/*",
+            "deny web/*",
+            "deny shell(command=rm *)",
+            "deny *(path=/etc/*)",
+            "deny shell(cmd=*sudo*)",
+            "ask cap://tool/files/read@2",
+        ]
+    )
     told = unknown_rules(rules, tools)
     assert [line.partition(")")[0] for line in told] == [
         "rule 0 (deny shel",
@@ -244,7 +250,7 @@ def test_rules_that_can_never_match_are_told():
 
 
 def test_a_tool_that_takes_any_argument_may_be_ruled_by_any():
-    open_tool = nb.Tool("call", "Calls.", {"type": "object"}, lambda **_: "done")
+    open_tool = nb.Tool("call", "Calls.", {"type": "object"}, call_it)
     assert unknown_rules(parse_rules(["deny call(anything=x)"]), [open_tool]) == []
 
 

@@ -23,11 +23,12 @@ def maker(ran: list[Any], risk: Any = "mutating", name: str = "act") -> nb.Tool:
 
 
 def agent_of(gates: list[Any], ran: list[Any], *calls: Any, **settings: Any) -> nb.Agent:
+    settings.setdefault("approval", nb.Approval(mode="auto"))
     return nb.Agent(
         nb.models.Scripted([*(calls or [nb.call("act", x=1)]), "done"]),
         tools=[maker(ran)],
         gates=[*gates, *nb.DEFAULT_GATES],
-        **{"approval": nb.Approval(mode="auto"), **settings},
+        **settings,
     )
 
 
@@ -51,7 +52,31 @@ def as_async(gate: Any) -> Any:
     return later
 
 
-BOTH = pytest.mark.parametrize("form", [lambda gate: gate, as_async], ids=["sync", "async"])
+def as_it_is(gate: Any) -> Any:
+    return gate
+
+
+BOTH = pytest.mark.parametrize("form", [as_it_is, as_async], ids=["sync", "async"])
+
+
+def always(decision: nb.Decision | None) -> Any:
+    """A gate that says the same of every call."""
+
+    def gate(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision | None:
+        return decision
+
+    return gate
+
+
+def one_more(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision:
+    return nb.rewrite({**call.arguments, "x": call.arguments["x"] + 1})
+
+
+def noting(seen: list[str]) -> Any:
+    def gate(call: nb.ToolCall, ctx: nb.GateContext) -> None:
+        seen.append(call.name)
+
+    return gate
 
 
 @BOTH
@@ -59,8 +84,8 @@ async def test_a_gate_that_denies_ends_it_and_the_model_reads_why(form: Any):
     ran: list[int] = []
     later: list[str] = []
     gates = [
-        form(lambda call, ctx: nb.deny("not on Sundays")),
-        lambda call, ctx: later.append(call.name),
+        form(always(nb.deny("not on Sundays"))),
+        noting(later),
     ]
     person = Person()
     result = await agent_of(gates, ran).run("go", ui=person)
@@ -73,7 +98,7 @@ async def test_a_gate_that_denies_ends_it_and_the_model_reads_why(form: Any):
 async def test_a_gate_that_asks_makes_somebody_look_at_it(form: Any):
     ran: list[int] = []
     person = Person()
-    gates = [form(lambda call, ctx: nb.ask("is that right?"))]
+    gates = [form(always(nb.ask("is that right?")))]
     approval = nb.Approval(mode="auto", rules=["allow act"])
     result = await agent_of(gates, ran, approval=approval).run("go", ui=person)
     assert ran == [1]
@@ -83,7 +108,7 @@ async def test_a_gate_that_asks_makes_somebody_look_at_it(form: Any):
 
 async def test_of_several_gates_that_ask_the_last_reason_is_shown():
     person = Person()
-    gates = [lambda call, ctx: nb.ask("one"), lambda call, ctx: nb.ask()]
+    gates = [always(nb.ask("one")), always(nb.ask())]
     await agent_of(gates, []).run("go", ui=person)
     assert [question.why for question in person.asked] == ["one"]
 
@@ -91,7 +116,7 @@ async def test_of_several_gates_that_ask_the_last_reason_is_shown():
 @BOTH
 async def test_a_gate_that_rewrites_changes_what_runs_and_both_are_kept(form: Any):
     ran: list[int] = []
-    gates = [form(lambda call, ctx: nb.rewrite({**call.arguments, "x": call.arguments["x"] + 1}))]
+    gates = [form(one_more)]
     result = await agent_of(gates * 2, ran, nb.call("act", x=1)).run("go")
     assert ran == [3]
     row = result.tool_calls.iloc[0]
@@ -103,17 +128,17 @@ async def test_a_gate_that_rewrites_changes_what_runs_and_both_are_kept(form: An
 async def test_a_rewrite_is_validated_again():
     ran: list[int] = []
     for arguments in ({"x": "many"}, {"y": 1}, {"x": float("inf")}):
-        gates = [lambda call, ctx, arguments=arguments: nb.rewrite(arguments)]
+        gates = [always(nb.Decision("rewrite", arguments=arguments))]
         result = await agent_of(gates, ran).run("go")
         assert list(result.tool_calls["status"]) == ["denied"]
         assert "changed arguments don't fit" in result.tool_calls["result"][0]
-    result = await agent_of([lambda call, ctx: nb.rewrite({"x": "5"})], ran).run("go")
+    result = await agent_of([always(nb.rewrite({"x": "5"}))], ran).run("go")
     assert ran == [5]
 
 
 async def test_rules_see_what_a_gate_rewrote():
     ran: list[int] = []
-    gates = [lambda call, ctx: nb.rewrite({"x": 9})]
+    gates = [always(nb.rewrite({"x": 9}))]
     approval = nb.Approval(mode="auto", rules=["deny act(x=9)"])
     result = await agent_of(gates, ran, approval=approval).run("go")
     assert ran == []
@@ -122,7 +147,7 @@ async def test_rules_see_what_a_gate_rewrote():
 
 async def test_a_person_is_asked_about_what_a_gate_rewrote():
     person = Person()
-    gates = [lambda call, ctx: nb.rewrite({"x": 9})]
+    gates = [always(nb.rewrite({"x": 9}))]
     await agent_of(gates, [], approval=nb.Approval()).run("go", ui=person)
     assert [question.arguments["x"] for question in person.asked] == [9]
 
@@ -130,7 +155,7 @@ async def test_a_person_is_asked_about_what_a_gate_rewrote():
 @BOTH
 async def test_allow_and_none_have_no_effect(form: Any):
     ran: list[int] = []
-    gates = [form(lambda call, ctx: nb.allow()), form(lambda call, ctx: None)]
+    gates = [form(always(nb.allow())), form(always(None))]
     refused = await agent_of(gates, ran, approval=nb.Approval(mode="deny")).run("go")
     assert list(refused.tool_calls["decision_source"]) == ["mode"]
     person = Person("deny")
@@ -157,9 +182,7 @@ class Sync:
         self.seen.append(f"{self.name} out")
         return result.but(raw=result.raw + f" <{self.name}")
 
-    def after(
-        self, call: nb.ToolCall, result: nb.ToolResult, ctx: nb.GateContext
-    ) -> nb.ToolResult:
+    def after(self, call: nb.ToolCall, result: nb.ToolResult, ctx: nb.GateContext) -> nb.ToolResult:
         self.seen.append(f"{self.name} after")
         return result.but(raw=result.raw + f" {self.name}>")
 
@@ -167,11 +190,11 @@ class Sync:
 class Async(Sync):
     """All three stages, async."""
 
-    async def before(self, call: nb.ToolCall, ctx: nb.GateContext) -> None:
+    async def before(self, call: nb.ToolCall, ctx: nb.GateContext) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - either form will do
         await asyncio.sleep(0)
         super().before(call, ctx)
 
-    async def after(
+    async def after(  # pyright: ignore[reportIncompatibleMethodOverride] - either form will do
         self, call: nb.ToolCall, result: nb.ToolResult, ctx: nb.GateContext
     ) -> nb.ToolResult:
         await asyncio.sleep(0)
@@ -269,7 +292,7 @@ async def test_a_gate_for_some_tools_is_left_out_for_the_others():
 async def test_no_gate_runs_for_a_call_that_is_not_valid():
     seen: list[str] = []
     calls = [nb.call("act", x="many"), nb.call("unknown"), nb.call("act", x=1)]
-    result = await agent_of([lambda call, ctx: seen.append(call.name)], [], calls).run("go")
+    result = await agent_of([noting(seen)], [], calls).run("go")
     assert seen == ["act"]
     assert list(result.tool_calls["status"]) == ["error", "error", "ok"]
 

@@ -266,4 +266,4 @@ def test_an_error_of_the_wrong_loop_or_thread_names_the_way_out():
     caught.append(RuntimeError("Task got Future attached to a different loop"))
     assert len(caught) == 3
     for each in caught:
-        assert 'where="cell"' in error_text("query", each)
+        assert "inside of the tool's own function" in error_text("query", each)

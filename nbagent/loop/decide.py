@@ -1,0 +1,249 @@
+"""Whether a call may run: its arguments are read, the gates in front of the body are asked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from nbagent.events import tool as events
+from nbagent.interfaces.approver import Question
+from nbagent.interfaces.gate import Decision, ToolCall, ToolResult
+from nbagent.interfaces.tool import ArgumentsError
+from nbagent.loop.cancel import Scope, Stopped
+from nbagent.loop.slot import Slot, refused, unknown
+from nbagent.loop.state import RunState
+
+__all__ = ["awaited", "decide", "look_at", "parse", "put_question", "settle"]
+
+
+def parse(state: RunState, slot: Slot) -> None:
+    """Find the tool and read the arguments; failing that, the slot has its result."""
+    if slot.parsed:
+        return
+    slot.parsed = True
+    asked, turn = state.folds.calls.calls[slot.position], state.folds.turn
+    tool = state.plan.tools.get(asked.name)
+    if tool is None:
+        slot.result = unknown(asked.name, state.plan.tools)
+        return
+    try:
+        arguments = state.plan.read(tool, asked.arguments)
+    except ArgumentsError as error:
+        slot.result = ToolResult(f"Error: {error}", status="error", error_type="ArgumentsError")
+        return
+    slot.repaired = arguments.repaired
+    slot.call = ToolCall(
+        tool=tool,
+        arguments=arguments.value,
+        bound=arguments.bound,
+        turn=turn.turn,
+        step=turn.step,
+        position=slot.position,
+        id=asked.id,
+    )
+
+
+def look_at(state: RunState, slot: Slot) -> None:
+    """Log that the call is looked at, with its arguments if reading has changed them."""
+    if slot.looked_at:
+        return
+    slot.looked_at = True
+    data: dict[str, Any] = {"position": slot.position}
+    if slot.call is not None and not _same(slot.text, slot.call.arguments):
+        data["arguments"] = slot.call.arguments
+    if slot.repaired:
+        data["repaired"] = slot.repaired
+    state.log.append("tool/call", data)
+
+
+def _same(text: str, arguments: dict[str, Any]) -> bool:
+    try:
+        return bool(orjson.loads(text) == arguments)
+    except orjson.JSONDecodeError:
+        return False
+
+
+async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
+    """Ask the gates in front of the body; `ask` means that a person must be asked.
+
+    Raises
+    ------
+    TypeError
+        If a gate returns something else, or changes a call in place.
+    """
+    call = slot.called()
+    verdict: Decision | None = None
+    gates = state.plan.chain(call.tool).before
+    for before, decides, yours in gates:
+        said = await _say(state, before, call, yours=yours)
+        if said is None:
+            continue
+        if said.action == "deny" or (decides and said.action == "ask"):
+            return call, said
+        if said.arguments is not None:
+            changed = _changed(state, call, said)
+            if isinstance(changed, Decision):
+                return call, changed
+            call = changed
+        if decides:
+            verdict = said
+        elif said.action == "ask":
+            call = call.but(must_ask=True, why=said.why or call.why)
+    if verdict is not None and verdict.arguments is not None:
+        # The person has changed the arguments: your gates have not seen these yet.
+        for before, _, yours in gates:
+            said = await _say(state, before, call, yours=True) if yours else None
+            if said is not None and said.action == "deny":
+                return call, said
+    return call, verdict or _undecided(call, attended=state.channel is not None)
+
+
+async def _say(
+    state: RunState, before: Callable[..., Any], call: ToolCall, *, yours: bool
+) -> Decision | None:
+    canonical = call.canonical if yours else None
+    said: Any = before(call, state.gates)
+    if said is not None and type(said) is not Decision:
+        said = await awaited(state, said)
+        if said is not None and not isinstance(said, Decision):
+            raise TypeError(not_a(before, said, "nb.allow, nb.deny, nb.ask, nb.rewrite or None"))
+    if yours and call.canonical != canonical:
+        msg = f"{_name(before)} changed call.arguments in place: return nb.rewrite({{…}}) instead"
+        raise TypeError(msg)
+    return said
+
+
+def _changed(state: RunState, call: ToolCall, said: Decision) -> ToolCall | Decision:
+    """The call with the arguments that a gate or a person wants, validated again."""
+    try:
+        bound = state.plan.rebind(call.tool, dict(said.arguments or {}))
+    except ArgumentsError as error:
+        return Decision("deny", f"changed arguments don't fit: {error}", source=said.source)
+    return call.but(arguments=bound.value, bound=bound.bound)
+
+
+def _undecided(call: ToolCall, *, attended: bool) -> Decision:
+    """What holds when no gate decides: a gate that asked wants a person, anything else may run."""
+    if call.must_ask and attended:
+        return Decision("ask", call.why or "")
+    if call.must_ask:
+        return Decision("deny", "nobody can be asked", source="unattended")
+    return Decision("allow", source="mode")
+
+
+async def settle(state: RunState, slot: Slot) -> bool:
+    """Decide for good; True if the body may run, False if the slot has its result or is parked."""
+    look_at(state, slot)
+    if slot.call is None:
+        slot.settled = True
+        return False
+    call, decision = await decide(state, slot)
+    if decision.action == "ask":
+        put_question(state, call, decision)
+        return False
+    if decision.action == "allow":
+        decision = _within_budget(state, decision)
+    if state.questions:
+        state.close_question(slot.position, decision.action, decision.source)
+    slot.edited = decision.source == "person" and decision.arguments is not None
+    data = events.decision(
+        slot.position,
+        decision.action,
+        decision.source,
+        why=decision.why,
+        rule=decision.rule,
+        arguments=call.arguments if call.arguments != slot.call.arguments else None,
+    )
+    slot.settled, slot.call = True, call
+    state.log.append("tool/decision", data)
+    if decision.action == "deny":
+        slot.result = refused(call, decision)
+        return False
+    return True
+
+
+def _within_budget(state: RunState, decision: Decision) -> Decision:
+    budget, ledger = state.plan.budget, state.folds.ledger
+    limit = budget.max_tool_calls
+    if limit is None:
+        return decision
+    spent = ledger.run if budget.per == "run" else ledger.session
+    if spent.tool_calls >= limit:
+        return Decision("deny", f"the budget of {limit} tool calls is used up", source="budget")
+    return decision
+
+
+def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
+    """Ask a person, unless the question is open already."""
+    same = (call.position, call.fingerprint)
+    if any((w.call.position, w.call.fingerprint) == same for w in state.questions.values()):
+        return
+    state.close_question(call.position, "deny", "changed")
+    asked = state.folds.approvals.asked.get(call.position, 0)
+    id_ = f"{call.turn}.{call.step}.{call.position}" + (f".{asked + 1}" if asked else "")
+    limit = state.plan.question_timeout_s
+    data: dict[str, Any] = {
+        "id": id_,
+        "position": call.position,
+        "capability": call.ref,
+        "risk": call.risk,
+        "why": decision.why,
+        "arguments": call.arguments,
+        "fingerprint": call.fingerprint,
+    }
+    if limit is not None:
+        data["expires"] = state.log.clock() + int(limit * 1000)
+    state.log.append("approval/asked", data)
+    state.log.flush()
+    question = Question(
+        id=id_,
+        name=call.name,
+        ref=call.ref,
+        risk=call.risk,
+        why=decision.why,
+        arguments=call.arguments,
+        description=call.tool.description,
+        preview=_preview(call),
+        rememberable=call.risk != "dangerous" and state.plan.remember is not None,
+        expires_ms=data.get("expires"),
+    )
+    state.ask(question, call)
+
+
+def _preview(call: ToolCall) -> Any:
+    if call.tool.preview is None:
+        return None
+    try:
+        return call.tool.preview(dict(call.arguments))
+    except Exception as error:  # noqa: BLE001 - a preview is a courtesy
+        return f"(the preview failed: {type(error).__name__}: {error})"
+
+
+async def awaited(state: RunState, value: Any) -> Any:
+    """What a gate returned, awaited where it is to be; Stop cuts that short.
+
+    Raises
+    ------
+    Stopped
+        If the run was asked to stop.
+    """
+    if not inspect.isawaitable(value):
+        return value
+    result: Any = None
+    with Scope(state.token) as scope:
+        result = await value
+    if scope.fired:
+        raise Stopped
+    return result
+
+
+def not_a(gate: Any, given: Any, wanted: str) -> str:
+    """What to say of a gate that returned something else than it may."""
+    return f"{_name(gate)} returned {type(given).__name__}, not {wanted}"
+
+
+def _name(gate: Any) -> str:
+    return f"the gate `{getattr(gate, '__qualname__', None) or type(gate).__name__}`"
