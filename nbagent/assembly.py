@@ -8,6 +8,7 @@ among themselves)::
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from nbagent.errors import ConfigError
 from nbagent.gates import Control, Permission, Timeout, Truncate
 from nbagent.gates.memory import AgentMemory
 from nbagent.gates.permission import Approval
+from nbagent.gates.rules import unknown_rules
 from nbagent.interfaces.checks import check_list, check_number, check_whole
 from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.plan import Budget, Chain, Facts, Plan, Recovery, Reminder
@@ -159,6 +161,8 @@ def check_spec(
         **rest,
     )
     _check_names(spec)
+    for slip in unknown_rules(spec.approval.parsed, spec.tools) if spec.tools else ():
+        warnings.warn(slip, stacklevel=3)
     return spec
 
 
@@ -277,7 +281,9 @@ def _ordered(spec: AgentSpec) -> list[Any]:
     permission = Permission(
         spec.approval, allowed=spec.allowed_tools, disallowed=spec.disallowed_tools
     )
-    gates: list[Any] = [gate for gate in spec.gates if not isinstance(gate, Permission)] + [permission]
+    gates: list[Any] = [gate for gate in spec.gates if not isinstance(gate, Permission)] + [
+        permission
+    ]
     return sorted(gates, key=lambda gate: _ORDER.get(type(gate), _YOURS))
 
 
@@ -313,7 +319,7 @@ def _check_gates(gates: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(gate, type):
             msg = f"gates holds the class {gate.__name__}: write {gate.__name__}()"
             raise ConfigError(msg)
-        if isinstance(gate, Permission) and not gate.default:
+        if isinstance(gate, Permission) and (type(gate) is not Permission or not gate.default):
             msg = "Permission takes its settings from the agent: write Agent(…, approval=…)"
             raise ConfigError(msg)
         if not callable(gate) and not any(hasattr(gate, s) for s in ("before", "around", "after")):

@@ -22,7 +22,8 @@ SPECS = {
         located="ts",
     ),
     "approval/answered": Spec(
-        "A question was answered. `by`: person, the approver's name, expired, interrupt.",
+        "A question was answered. `by`: person, the approver's name, expired; or it was withdrawn, "
+        "and `by` says what made it needless: interrupt, remembered, rule and so on.",
         (
             Field("id", str),
             Field("decision", str),
@@ -31,6 +32,7 @@ SPECS = {
             Field("arguments", dict, None),
             Field("wait_ms", float),
             Field("scope", str, None),
+            Field("withdrawn", bool, False),
         ),
         located="ts",
     ),

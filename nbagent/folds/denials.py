@@ -47,7 +47,9 @@ def _decision(folds: Folds, seq: int, data: dict[str, Any]) -> None:
     if data["decision"] == "deny":
         position: int = data["position"]
         call = folds.calls.calls[position]
-        folds.denials.refused.add(key_of(call.name, call.arguments))
+        changed = data.get("arguments")
+        arguments = call.arguments if changed is None else orjson.dumps(changed).decode()
+        folds.denials.refused.add(key_of(call.name, arguments))
 
 
 def _answered(folds: Folds, seq: int, data: dict[str, Any]) -> None:

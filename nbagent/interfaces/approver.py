@@ -65,7 +65,8 @@ def edit(arguments: Mapping[str, Any], reason: str = "") -> Answer:
 class Approver(Protocol):
     """Answers questions; give one as `ui=`.
 
-    Several questions may be open at once: `decide` is called for each, in the model's order.
+    Several questions may be open at once: `decide` is called for each, in the model's order. With
+    `serial = True` on the approver the next one waits for the answer to the one before.
     """
 
     async def decide(self, question: Question) -> AnswerWord | Answer:

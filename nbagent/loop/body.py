@@ -35,7 +35,7 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     following: Any = innermost
     for around in reversed(state.plan.chain(call.tool).around):
         following = _wrapped(around, state, following)
-    result = await following(call)
+    result: Any = await following(call)
     if not isinstance(result, ToolResult):
         msg = f"a gate around `{call.name}` returned {type(result).__name__}, not a ToolResult"
         raise TypeError(msg)
@@ -43,8 +43,9 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
 
 
 def _wrapped(around: Any, state: RunState, following: Any) -> Any:
-    def call_it(call: ToolCall) -> Any:
-        return around(call, state.gates, following)
+    async def call_it(call: ToolCall) -> Any:
+        said = around(call, state.gates, following)
+        return await said if inspect.isawaitable(said) else said
 
     return call_it
 

@@ -81,8 +81,10 @@ async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
         said = await _say(state, before, call, yours=yours)
         if said is None:
             continue
-        if said.action == "deny" or (decides and said.action == "ask"):
+        if said.action == "deny":
             return call, said
+        if decides and said.action == "ask":
+            return call, _within_budget(state, said)
         if said.arguments is not None:
             changed = _changed(state, call, said)
             if isinstance(changed, Decision):
@@ -98,7 +100,8 @@ async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
             said = await _say(state, before, call, yours=True) if yours else None
             if said is not None and said.action == "deny":
                 return call, said
-    return call, verdict or _undecided(call, attended=state.channel is not None)
+    verdict = verdict or _undecided(call, attended=state.channel is not None)
+    return call, _within_budget(state, verdict)
 
 
 async def _say(
@@ -144,10 +147,8 @@ async def settle(state: RunState, slot: Slot) -> bool:
     if decision.action == "ask":
         put_question(state, call, decision)
         return False
-    if decision.action == "allow":
-        decision = _within_budget(state, decision)
     if state.questions:
-        state.close_question(slot.position, decision.action, decision.source)
+        state.withdraw_question(slot.position, decision.source)
     slot.edited = decision.source == "person" and decision.arguments is not None
     data = events.decision(
         slot.position,
@@ -181,7 +182,7 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
     same = (call.position, call.fingerprint)
     if any((w.call.position, w.call.fingerprint) == same for w in state.questions.values()):
         return
-    state.close_question(call.position, "deny", "changed")
+    state.withdraw_question(call.position, "changed")
     asked = state.folds.approvals.asked.get(call.position, 0)
     id_ = f"{call.turn}.{call.step}.{call.position}" + (f".{asked + 1}" if asked else "")
     limit = state.plan.question_timeout_s
@@ -204,7 +205,9 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
         ref=call.ref,
         risk=call.risk,
         why=decision.why,
-        arguments=call.arguments,
+        arguments=orjson.loads(
+            call.canonical
+        ),  # whoever answers may do with its copy what he likes
         description=call.tool.description,
         preview=_preview(call),
         rememberable=call.risk != "dangerous" and state.plan.remember is not None,
@@ -217,7 +220,7 @@ def _preview(call: ToolCall) -> Any:
     if call.tool.preview is None:
         return None
     try:
-        return call.tool.preview(dict(call.arguments))
+        return call.tool.preview(orjson.loads(call.canonical))
     except Exception as error:  # noqa: BLE001 - a preview is a courtesy
         return f"(the preview failed: {type(error).__name__}: {error})"
 

@@ -60,7 +60,7 @@ def close_calls(state: RunState) -> None:
 class _Batch:
     """All calls of one answer."""
 
-    __slots__ = ("_signalled", "_woken", "committed", "failure", "slots", "state")
+    __slots__ = ("_answered", "_signalled", "_woken", "committed", "failure", "slots", "state")
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -70,6 +70,8 @@ class _Batch:
         """What a gate around a body raised inside its task."""
         self._woken: asyncio.Future[None] | None = None
         self._signalled = False
+        self._answered = False
+        """Whether an answer came since the other questions were looked at."""
 
     async def run(self) -> None:
         state, slots, outer = self.state, self.slots, self.state.wake
@@ -105,24 +107,30 @@ class _Batch:
 
     # -- waiting for a person
 
-    async def _look_ahead(self) -> None:
-        """Let the questions of later calls show, and close those that need no answer any more."""
+    async def _look_ahead(self, at: Slot | None = None) -> None:
+        """Let the questions of later calls show; after an answer, see which need none any more.
+
+        `at` is the call whose turn it is: it was decided just now.
+        """
         state = self.state
+        again, self._answered = self._answered, False
         for slot in self.slots:
-            if slot.settled or slot.result is not None:
+            if slot.settled or slot.result is not None or slot is at:
                 continue
+            new = not slot.looked_at
             parse(state, slot)
             look_at(state, slot)
-            if slot.call is None:
+            if slot.call is None or not (new or again):
                 continue
             call, decision = await decide(state, slot)
             if decision.action == "ask":
                 put_question(state, call, decision)
             else:
-                state.close_question(slot.position, decision.action, decision.source)
+                state.withdraw_question(slot.position, decision.source)
 
-    def _wake(self) -> None:
+    def _wake(self, *, answered: bool = True) -> None:
         self._signalled = True
+        self._answered = self._answered or answered
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -146,9 +154,11 @@ class _Batch:
         state = self.state
         while not slot.settled:
             if await settle(state, slot):
+                if self._answered:
+                    await self._look_ahead()
                 await self._run_inline(slot)
             elif not slot.settled:
-                await self._look_ahead()
+                await self._look_ahead(slot)
                 if state.questions:
                     await self._wait()
                 state.token.check()
@@ -193,10 +203,10 @@ class _Batch:
                     ready.append(slot)
                 elif not slot.settled:
                     parked.append(slot)
+            if parked or self._answered:
+                await self._look_ahead()
             if ready:
                 await self._start(ready)
-            if parked:
-                await self._look_ahead()
             await self._commit()
             if self.failure is not None:
                 raise self.failure
@@ -239,7 +249,7 @@ class _Batch:
                 data["status"] = result.status
             data["duration_ms"] = slot.duration_ms
             state.log.append("tool/done", data)
-        self._wake()
+        self._wake(answered=False)
 
     async def _drain(self) -> None:
         """Cancel the bodies that run, wait a moment, give up what is left."""

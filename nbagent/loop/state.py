@@ -74,6 +74,7 @@ class RunState:
         self.header_sent: bytes | None = None
         """The header that this run has seen to be in force."""
         self.questions: dict[str, Open] = {}
+        self._serial = asyncio.Lock()
         self.wake: Callable[[], None] = _nothing
         """Called after each answer; the scheduler sets it."""
         self.progress: dict[tuple[int, int, int], tuple[float, str]] = {}
@@ -160,19 +161,28 @@ class RunState:
             waiting.task = asyncio.create_task(self._consult(self.channel, waiting))
 
     async def _consult(self, channel: Approver, waiting: Open) -> None:
-        name = getattr(channel, "name", None) or type(channel).__name__
+        name = getattr(channel, "name", None)
+        name = name if isinstance(name, str) and name else type(channel).__name__
         question, text = waiting.question, ""
         try:
             for _ in range(MOST_ASKS):
-                said = await channel.decide(replace(question, problem=text))
+                said = await self._decide(channel, replace(question, problem=text))
                 text = self._try(question.id, said, name)
                 if not text:
                     return
-        except Exception as error:  # noqa: BLE001 - an approver that fails refuses
+        except (Exception, asyncio.CancelledError) as error:
+            if question.id not in self.questions:
+                raise  # it was cancelled, since an answer came from elsewhere
             text = f"the approver failed ({type(error).__name__}: {error})"
         if question.id in self.questions:
             self.notice("approver-failed", text)
             self._close(waiting, Answer("deny", text), name)
+
+    async def _decide(self, channel: Approver, question: Question) -> AnswerWord | Answer:
+        if getattr(channel, "serial", False) is not True:
+            return await channel.decide(question)
+        async with self._serial:
+            return await channel.decide(question)
 
     def _try(self, id_: str, said: Answer | AnswerWord, by: str) -> str:
         """Take an answer if it is still wanted; gives why it can't be taken, if so."""
@@ -204,6 +214,12 @@ class RunState:
             why = "is dangerous" if waiting.call.risk == "dangerous" else "is asked about each time"
             msg = f"`{waiting.question.name}` {why}: no answer to it is remembered"
             raise ConfigError(msg)
+        if not isinstance(answer.reason, str):
+            msg = f"the reason of an answer is text, not {answer.reason!r}"
+            raise ConfigError(msg)
+        if (answer.decision == "edit") != isinstance(answer.arguments, dict):
+            msg = "an edit has arguments, a dict by name, and no other answer has"
+            raise ConfigError(msg)
         if answer.decision == "edit":
             try:
                 bound = self.plan.rebind(waiting.call.tool, dict(answer.arguments or {}))
@@ -213,7 +229,7 @@ class RunState:
             answer = Answer("edit", answer.reason, bound.value)
         self._close(waiting, answer, by)
 
-    def _close(self, waiting: Open, answer: Answer, by: str) -> None:
+    def _close(self, waiting: Open, answer: Answer, by: str, *, withdrawn: bool = False) -> None:
         id_ = waiting.question.id
         if self.questions.pop(id_, None) is None or not self.active:
             return
@@ -229,6 +245,8 @@ class RunState:
         always = answer.decision.startswith("always")
         if always:
             data["scope"] = self.plan.remember
+        if withdrawn:
+            data["withdrawn"] = True
         seq = self.log.append("approval/answered", data)
         self.watchdog.clear(id_)
         if waiting.task is not None and waiting.task is not asyncio.current_task():
@@ -238,16 +256,16 @@ class RunState:
             self.plan.memory.remember(waiting.call, allowed=allowed, session=self.log.id, seq=seq)
         self.wake()
 
-    def close_question(self, position: int, word: str, by: str) -> None:
-        """Close the open questions of a call that needs no answer any more."""
+    def withdraw_question(self, position: int, by: str) -> None:
+        """Take back the open questions of a call that needs no answer any more."""
         for waiting in list(self.questions.values()):
             if waiting.call.position == position:
-                self._close(waiting, Answer("allow" if word == "allow" else "deny"), by)
+                self._close(waiting, Answer("deny"), by, withdrawn=True)
 
     def close_questions(self, by: str) -> None:
-        """Close all open questions as refused."""
+        """Take back all open questions."""
         for waiting in list(self.questions.values()):
-            self._close(waiting, Answer("deny"), by)
+            self._close(waiting, Answer("deny"), by, withdrawn=True)
 
     # -- life
 
@@ -306,8 +324,7 @@ class GateContext:
         denials = self._state.folds.denials
         if not denials.refused:
             return False
-        asked = self._state.folds.calls.calls[call.position]
-        return key_of(asked.name, asked.arguments) in denials.refused
+        return key_of(call.name, call.canonical.decode()) in denials.refused
 
     def remembered(self, call: ToolCall) -> tuple[bool, str] | None:
         """A remembered answer for this tool."""
@@ -323,7 +340,11 @@ class GateContext:
     def answer(self, call: ToolCall) -> Decision | None:
         """The person's answer to this very call; a later refusal wins."""
         given = self._state.folds.approvals.answers.get(call.position, ())
-        fitting = [a for q, a in given if q["fingerprint"] == call.fingerprint]
+        fitting = [
+            answer
+            for question, answer in given
+            if question["fingerprint"] == call.fingerprint and not answer.get("withdrawn")
+        ]
         if not fitting:
             return None
         refusals = [a for a in fitting if a["decision"] in ("deny", "always_deny")]

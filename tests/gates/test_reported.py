@@ -69,29 +69,6 @@ async def ends(run: nb.Run, seconds: float = 2) -> nb.Result:
 # -- what was checked is not what runs
 
 
-async def test_a_gate_that_changes_arguments_in_place_changes_nothing_that_others_see():
-    """Rules judge `/safe`, the body gets `/etc`: the check and the act must be about one value."""
-    ran: list[str] = []
-
-    @nb.tool(risk="mutating")
-    def put(path: str) -> str:
-        """Put something there."""
-        ran.append(path)
-        return "put"
-
-    def sloppy(call: nb.ToolCall, ctx: nb.GateContext) -> None:
-        call.arguments["path"] = "/safe"
-
-    result = await agent_of(
-        [nb.call("put", path="/etc")],
-        put,
-        gates=[sloppy, *nb.DEFAULT_GATES],
-        approval=nb.Approval(rules=["allow put(path=/safe)"]),
-    ).run("go", ui="none")
-    assert ran == []
-    assert list(result.tool_calls["decision_source"]) == ["unattended"]
-
-
 async def test_an_approver_that_changes_the_questions_arguments_changes_nothing():
     ran: list[Any] = []
 
@@ -154,6 +131,15 @@ async def test_after_a_rewrite_only_the_rewritten_call_counts_as_refused():
 
 
 # -- answers that nobody gave
+
+
+async def test_an_edit_to_the_same_arguments_is_a_plain_yes():
+    ran: list[int] = []
+    result = await agent_of([nb.call("act", x=1)], maker(ran)).run(
+        "go", ui=Person(nb.edit({"x": 1}))
+    )
+    assert ran == [1]
+    assert result.tool_calls["result"][0] == "acted 1"
 
 
 async def test_what_a_remembered_answer_freed_is_asked_again_once_it_is_forgotten():

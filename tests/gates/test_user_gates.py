@@ -153,6 +153,20 @@ async def test_a_person_is_asked_about_what_a_gate_rewrote():
 
 
 @BOTH
+async def test_a_gate_that_changes_arguments_in_place_ends_the_run_and_is_named(form: Any):
+    """Else rules would judge `2` and the body would get `1`: check and act are about one value."""
+    ran: list[int] = []
+
+    def sloppy(call: nb.ToolCall, ctx: nb.GateContext) -> None:
+        call.arguments["x"] = 2
+
+    agent = agent_of([form(sloppy)], ran, approval=nb.Approval(rules=["allow act(x=2)"]))
+    with pytest.raises(TypeError, match=r"changed call\.arguments in place"):
+        await agent.run("go", ui="none")
+    assert ran == []
+
+
+@BOTH
 async def test_allow_and_none_have_no_effect(form: Any):
     ran: list[int] = []
     gates = [form(always(nb.allow())), form(always(None))]
