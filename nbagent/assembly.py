@@ -281,10 +281,12 @@ def _ordered(spec: AgentSpec) -> list[Any]:
     permission = Permission(
         spec.approval, allowed=spec.allowed_tools, disallowed=spec.disallowed_tools
     )
-    gates: list[Any] = [gate for gate in spec.gates if not isinstance(gate, Permission)] + [
-        permission
-    ]
-    return sorted(gates, key=lambda gate: _ORDER.get(type(gate), _YOURS))
+    others = [gate for gate in spec.gates if not isinstance(gate, Permission)]
+    return sorted([*others, permission], key=_rank)
+
+
+def _rank(gate: Any) -> int:
+    return _ORDER.get(type(gate), _YOURS)
 
 
 def _for_tool(gate: Any, tool_: Tool) -> Any:

@@ -28,9 +28,9 @@ def check_number(
     """
     if value is None and optional:
         return
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if value > least or (value == least and not above):
-            return
+    number = float(value) if isinstance(value, int | float) and type(value) is not bool else -1e308
+    if number > least or (number == least and not above):
+        return
     bound = f"above {least:g}" if above else f"of at least {least:g}"
     msg = f"{owner}: {name} must be a number {bound}{' or None' if optional else ''}, not {value!r}"
     raise ConfigError(msg)

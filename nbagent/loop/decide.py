@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -76,8 +77,7 @@ async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
     """
     call = slot.called()
     verdict: Decision | None = None
-    gates = state.plan.chain(call.tool).before
-    for before, decides, yours in gates:
+    for before, decides, yours in state.plan.chain(call.tool).before:
         said = await _say(state, before, call, yours=yours)
         if said is None:
             continue
@@ -85,6 +85,8 @@ async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
             return call, said
         if decides and said.action == "ask":
             return call, _within_budget(state, said)
+        if said.arguments is not None and dict(said.arguments) == call.arguments:
+            said = replace(said, arguments=None)
         if said.arguments is not None:
             changed = _changed(state, call, said)
             if isinstance(changed, Decision):
@@ -95,13 +97,18 @@ async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
         elif said.action == "ask":
             call = call.but(must_ask=True, why=said.why or call.why)
     if verdict is not None and verdict.arguments is not None:
-        # The person has changed the arguments: your gates have not seen these yet.
-        for before, _, yours in gates:
-            said = await _say(state, before, call, yours=True) if yours else None
-            if said is not None and said.action == "deny":
-                return call, said
+        verdict = await _seen_again(state, call) or verdict
     verdict = verdict or _undecided(call, attended=state.channel is not None)
     return call, _within_budget(state, verdict)
+
+
+async def _seen_again(state: RunState, call: ToolCall) -> Decision | None:
+    """What your gates refuse of the arguments that a person has changed."""
+    for before, _, yours in state.plan.chain(call.tool).before:
+        said = await _say(state, before, call, yours=True) if yours else None
+        if said is not None and said.action == "deny":
+            return said
+    return None
 
 
 async def _say(

@@ -254,7 +254,8 @@ class RunState:
         if always and self.plan.remember == "agent":
             allowed = answer.decision == "always_allow"
             self.plan.memory.remember(waiting.call, allowed=allowed, session=self.log.id, seq=seq)
-        self.wake()
+        if not withdrawn:
+            self.wake()
 
     def withdraw_question(self, position: int, by: str) -> None:
         """Take back the open questions of a call that needs no answer any more."""

@@ -184,14 +184,20 @@ def ask_always(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision:
     return nb.ask("because of the gate")
 
 
+@pytest.mark.filterwarnings("ignore:rule 0")  # rules of other tools are part of the cases
 async def test_an_agent_decides_as_the_book_says():
     """The same through the whole loop; what was asked is allowed by a person."""
+
+    @nb.tool
+    def other() -> None:
+        """Be named by a rule."""
+
     cases = [c for c in all_cases() if not c.repeated and c.remembered is None]
     for case in random.Random(1).sample(cases, 250):
         gates = [ask_always] if case.gate_asks else []
         agent = nb.Agent(
             nb.models.Scripted([nb.call("act"), "done"]),
-            tools=[act_tool(case.risk)],
+            tools=[act_tool(case.risk), other],
             approval=approval_of(case),
             gates=[*gates, *nb.DEFAULT_GATES],
             disallowed_tools=["act"] if case.listed else (),
