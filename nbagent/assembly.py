@@ -211,14 +211,6 @@ def assemble(
     pool: Callable[[], Executor],
 ) -> Plan:
     """The plan of one agent; pure."""
-    chains: dict[int, Chain] = {}
-
-    def chain(tool_: Tool) -> Chain:
-        found = chains.get(id(tool_))
-        if found is None:
-            found = chains[id(tool_)] = _compile(spec, tool_)
-        return found
-
     tools = tuple(sorted(spec.tools, key=lambda t: t.name))
     header = Header(
         spec.model.name,
@@ -231,7 +223,7 @@ def assemble(
         model=spec.model,
         header=header,
         tools={t.name: t for t in tools},
-        chain=chain,
+        chain=_Chains(spec).__getitem__,
         reviewers=tuple((_name_of(reviewer), reviewer) for reviewer in spec.reviewers),
         reminders=_reminders(spec.budget),
         recovery=spec.recovery,
@@ -255,6 +247,18 @@ def _reminders(budget: Budget) -> tuple[Reminder, ...]:
     last = Reminder("last-step", _last_step)
     limited = budget.max_model_calls is not None or budget.max_tokens is not None
     return (Reminder("budget", _near_budget), last) if limited else (last,)
+
+
+class _Chains(dict[Tool, Chain]):
+    """The compiled gates of each tool, made on first use."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def __missing__(self, tool_: Tool) -> Chain:
+        found = self[tool_] = _compile(self.spec, tool_)
+        return found
 
 
 def gate_table(spec: AgentSpec) -> list[tuple[str, str, str]]:

@@ -120,12 +120,12 @@ class Message:
     @property
     def text(self) -> str:
         """All text of the message, joined."""
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if type(part) is Text])
 
     @property
     def calls(self) -> tuple[Call, ...]:
         """The tool calls, in the model's order."""
-        return tuple(part for part in self.parts if isinstance(part, Call))
+        return tuple([part for part in self.parts if type(part) is Call])
 
     def to_node(self) -> dict[str, Any]:
         """The message in log form: what is stored, hashed and sent."""

@@ -31,6 +31,7 @@ from nbagent.interfaces.tool import Tool
 
 __all__ = ["Approval", "Permission"]
 
+_BY_MODE = Decision("allow", source="mode")
 MODES = ("interactive", "plan", "auto", "deny")
 LONGEST_S = 1e9
 """Seconds: the log holds the time of expiry as a whole number of milliseconds."""
@@ -146,7 +147,7 @@ class _Resolver:
         if ctx.answer(call) is not None:
             return self._person(call, ctx, "")  # said of this very call: nothing newer overrules it
         must_ask, why = call.must_ask, call.why
-        ruled = next((rule for rule in self.others if rule.fits(call.arguments)), None)
+        ruled = self._ruled(call)
         if ruled is not None and ruled.action == "ask":
             must_ask, why = True, why or f"rule: {ruled}"
         elif ruled is not None and not must_ask and (self.readonly or not self.plan):
@@ -163,11 +164,18 @@ class _Resolver:
                 return Decision("allow", source="remembered", rule=which)
         handler = self.approval.handler
         if self.readonly and not must_ask and (handler is None or self.plan):
-            return Decision("allow", source="mode")
+            return _BY_MODE
         reason = why or _reason(call, plan=self.plan)
         if handler is not None:
             return self._handled(handler, call, ctx, reason)
         return self._person(call, ctx, reason)
+
+    def _ruled(self, call: ToolCall) -> Rule | None:
+        """The first allow or ask rule that fits."""
+        for rule in self.others:
+            if rule.fits(call.arguments):
+                return rule
+        return None
 
     def _refused(self, call: ToolCall) -> Decision | None:
         """Steps 1 to 3: what nobody can allow."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import orjson
 
@@ -40,8 +41,7 @@ Status = Literal["ok", "error", "denied", "timeout", "aborted", "abandoned"]
 Action = Literal["allow", "deny", "ask", "rewrite"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """One call that has passed validation."""
 
     tool: Tool
@@ -96,7 +96,7 @@ class ToolCall:
 
     def but(self, **changes: Any) -> ToolCall:
         """A copy with some fields changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,7 @@ def rewrite(arguments: Mapping[str, Any]) -> Decision:
     return Decision("rewrite", arguments=dict(arguments))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(NamedTuple):
     """What came of a call."""
 
     raw: str
@@ -156,7 +155,7 @@ class ToolResult:
     status: Status = "ok"
     error_type: str | None = None
     """Class of the exception that a body raised."""
-    meta: dict[str, Any] = field(default_factory=dict[str, Any])
+    meta: Mapping[str, Any] = MappingProxyType({})
     """Facts about the result for the tables, plain JSON (such as `truncated`)."""
 
     @property
@@ -166,7 +165,7 @@ class ToolResult:
 
     def but(self, **changes: Any) -> ToolResult:
         """A copy with some fields changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
 
 class GateContext(Protocol):

@@ -50,15 +50,18 @@ class Store(Protocol):
         """
         ...
 
-    def acquire(self, known: int, *, steal: bool = False) -> list[bytes]:
-        """Become the only writer; cut a torn tail; give the records added after the `known` first.
+    def acquire(self, known: int, *, steal: bool = False) -> Stored:
+        """Become the only writer; cut a torn tail; give what was added after the `known` records.
+
+        Called before each run. A store that is the writer already only makes sure that its log is
+        still there, and gives nothing (a header of None).
 
         Raises
         ------
         LockedError
             If another writer holds the log.
         SessionError
-            If it can't be opened for writing.
+            If it can't be opened for writing, or is no longer what was read or written before.
         """
         ...
 
@@ -76,6 +79,10 @@ class Store(Protocol):
 
     def sync(self) -> None:
         """Wait until what was written survives a loss of power."""
+        ...
+
+    def holds(self, header: bytes) -> bool:
+        """Whether the log with this header is still there; true where it can't be told."""
         ...
 
     def release(self) -> None:

@@ -53,8 +53,9 @@ def _wrapped(around: Any, state: RunState, following: Any) -> Any:
 async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     tool, plan = call.tool, state.plan
     args, kwargs = call.bound
-    context = BodyContext(state, call)
+    context: BodyContext | None = None
     if tool.takes_context:
+        context = BodyContext(state, call)
         args = (context, *args)
     try:
         if tool.is_async:
@@ -79,7 +80,8 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
             raise  # the person's own Ctrl-C
         return _failed(state, call, RuntimeError(f"it raised {error!r}"), type(error).__name__)
     finally:
-        context.over = True
+        if context is not None:
+            context.over = True
 
 
 def _on_main_thread() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 from nbagent.errors import ContextOverflowError
@@ -22,6 +22,8 @@ MOST_RETRIES = 4
 """How often reviewers may send one model call back, all of them together."""
 
 REVIEWER_SECONDS = 30.0
+
+_ACCEPTED = Verdict.accept()
 
 
 class Answer(NamedTuple):
@@ -47,7 +49,7 @@ async def answer(state: RunState, carried: str) -> Answer:
     Stopped
         If the run was asked to stop.
     """
-    tallies: Counter[str] = Counter()
+    tallies: defaultdict[str, int] = defaultdict(int)
     demanded: set[str] = set()
     cause: str | None = None
     bounce: Bounce | None = None
@@ -70,7 +72,9 @@ async def answer(state: RunState, carried: str) -> Answer:
             cause = "must_call"
             text = f"Call the tool `{missing}` before you give the final answer."
             verdict = Verdict.retry("must_call", text)
-            bounce = _send_back(state, got, "must_call", verdict, Counter())._replace(force=missing)
+            bounce = _send_back(state, got, "must_call", verdict, defaultdict(int))._replace(
+                force=missing
+            )
             continue
         try:
             name, verdict = await _judge(state, got, carried, n, tallies)
@@ -78,7 +82,7 @@ async def answer(state: RunState, carried: str) -> Answer:
             if got.failure is None:  # nobody rejected it: the person has seen it, so it stays
                 _commit(state, got.message, interrupted=True)
             raise
-        spent = tallies.total() >= MOST_RETRIES or state.folds.turn.attempt >= MOST_ATTEMPTS
+        spent = sum(tallies.values()) >= MOST_RETRIES or state.folds.turn.attempt >= MOST_ATTEMPTS
         if verdict.action == "retry" and spent:
             gave_way = events.verdict(
                 name, "noted", verdict.reason, detail="gave way: no retries are left"
@@ -115,11 +119,11 @@ def _must_call(state: RunState, got: Generated, demanded: set[str]) -> str | Non
 
 
 async def _judge(
-    state: RunState, got: Generated, carried: str, n: int, tallies: Counter[str]
+    state: RunState, got: Generated, carried: str, n: int, tallies: defaultdict[str, int]
 ) -> tuple[str, Verdict]:
     """The first verdict that does not accept."""
     if not state.plan.reviewers:
-        return "", Verdict.accept()
+        return "", _ACCEPTED
     turn = state.folds.turn
     message = got.message
     if carried:
@@ -164,7 +168,7 @@ async def _ask(state: RunState, name: str, reviewer: Any, view: Attempt) -> Verd
 
 
 def _send_back(
-    state: RunState, got: Generated, name: str, verdict: Verdict, tallies: Counter[str]
+    state: RunState, got: Generated, name: str, verdict: Verdict, tallies: defaultdict[str, int]
 ) -> Bounce:
     tallies[verdict.reason] += 1
     draft = state.log.append("assistant/draft", {"message": got.message.to_node()})
@@ -174,7 +178,7 @@ def _send_back(
 
 
 def _force(
-    state: RunState, got: Generated, name: str, verdict: Verdict, tallies: Counter[str]
+    state: RunState, got: Generated, name: str, verdict: Verdict, tallies: defaultdict[str, int]
 ) -> Answer:
     tallies[verdict.reason] += 1
     message = Message("assistant", scrub(verdict.text))
@@ -185,7 +189,9 @@ def _force(
     return Answer(message, "stop", forced=True)
 
 
-def _log_verdict(state: RunState, name: str, verdict: Verdict, tallies: Counter[str]) -> None:
+def _log_verdict(
+    state: RunState, name: str, verdict: Verdict, tallies: defaultdict[str, int]
+) -> None:
     data = events.verdict(
         name,
         verdict.action,

@@ -296,7 +296,7 @@ class _Batch:
             status=result.status,
             error=result.error_type,
             duration_ms=slot.duration_ms,
-            meta=result.meta,
+            meta=dict(result.meta),
         )
         self.state.log.append("tool/result", data)
         self.committed += 1

@@ -57,9 +57,10 @@ async def _answer_and_calls(
         return Outcome(stop=got.stop)
     if got.finish == "max_tokens":
         return Outcome(text=got.message.text, finish="max_tokens", cut_call=got.cut_call)
-    if got.message.calls:
+    owes = bool(state.folds.calls.calls)
+    if owes:
         await run_calls(state)
-    return Outcome(bool(got.message.calls), got.message.text, got.finish, forced=got.forced)
+    return Outcome(owes, got.message.text, got.finish, forced=got.forced)
 
 
 def _close(state: RunState) -> None:

@@ -119,6 +119,8 @@ def _json(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
+    if text.isascii() and "\0" not in text:
+        return text
     # NUL ends the text in some stores and on some wires.
     return scrub(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
