@@ -290,7 +290,7 @@ def _ordered(spec: AgentSpec) -> list[Any]:
 
 
 def _rank(gate: Any) -> int:
-    return _ORDER.get(type(gate), _YOURS)
+    return _ORDER.get(gate.__class__, _YOURS)
 
 
 def _for_tool(gate: Any, tool_: Tool) -> Any:
