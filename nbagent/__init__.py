@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nbagent.events import Event
     from nbagent.gates.permission import Approval
     from nbagent.gates.rules import Rule, rule
-    from nbagent.interfaces.approver import Answer, Approver, Question, edit
+    from nbagent.interfaces.approver import Answer, Approver, ByHand, Question, edit
     from nbagent.interfaces.gate import (
         Decision,
         GateContext,
@@ -43,6 +43,7 @@ _WHERE = {
     "Approver": "interfaces.approver",
     "Attempt": "interfaces.review",
     "Budget": "interfaces.plan",
+    "ByHand": "interfaces.approver",
     "Call": "messages",
     "DEFAULT_GATES": "assembly",
     "DEFAULT_REVIEWERS": "assembly",
@@ -91,6 +92,7 @@ __all__ = [
     "Approver",
     "Attempt",
     "Budget",
+    "ByHand",
     "Call",
     "Decision",
     "Diff",

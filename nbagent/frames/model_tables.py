@@ -25,6 +25,7 @@ STOPS = (
     "blocked",
     "discarded",
     "context_limit",
+    "error",
     "model_error",
     "waiting",
 )
@@ -120,6 +121,12 @@ STEPS = Table(
             lambda step: step.stop,
             STOPS,
             "On a turn's last step: why the turn ended.",
+        ),
+        Column(
+            "error",
+            "text",
+            lambda step: step.error,
+            doc="On a turn's last step: the error that ended it.",
         ),
         Column(
             "source",

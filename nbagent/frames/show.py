@@ -78,6 +78,9 @@ def _head(log: Log, reading: Reading) -> Iterator[str]:
     yield f"ends {report.ends}; {'verified' if report else 'DAMAGED'}"
     for seq, what in report.problems:
         yield clean(f"  event {seq}: {what}")
+    for step in story.steps:
+        if step.error:
+            yield clean(f"turn {step.turn} ended with {step.error}")
 
 
 def _count(number: int, what: str) -> str:

@@ -120,7 +120,15 @@ class Step:
     @property
     def stop(self) -> str | None:
         """Of the turn's last step: why the turn ended."""
-        return None if self.turn_end is None else self.turn_end.get("stop")
+        if self.turn_end is None:
+            return None
+        return self.turn_end.get("stop") or self.turn_end.get("reason")
+
+    @property
+    def error(self) -> str | None:
+        """Of the turn's last step: the error that ended the turn."""
+        facts = (self.turn_end or {}).get("error")
+        return f"{facts['type']}: {facts['message']}" if facts else None
 
 
 @dataclass(slots=True)

@@ -175,8 +175,15 @@ class Approval:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """The person's answer, empty without one."""
-        return (self.question.answer if self.question else None) or {}
+        """The person's answer, empty without one or if the question was withdrawn."""
+        said = (self.question.answer if self.question else None) or {}
+        return {} if said.get("withdrawn") else said
+
+    @property
+    def withdrawn(self) -> str | None:
+        """What made the question needless, None if it was answered or is open."""
+        said = (self.question.answer if self.question else None) or {}
+        return said.get("by") if said.get("withdrawn") else None
 
     @property
     def decided(self) -> dict[str, Any]:
@@ -226,13 +233,13 @@ APPROVALS = Table(
             "decision",
             "category",
             lambda row: row.answer.get("decision", row.decided.get("decision")),
-            ("allow", "deny", "always_allow", "always_deny"),
+            ("allow", "deny", "always_allow", "always_deny", "edit"),
             "The answer, or the decision; missing while the question is open.",
         ),
         Column(
             "source",
             "category",
-            lambda row: row.decided.get("source", row.answer.get("by")),
+            lambda row: row.decided.get("source", row.answer.get("by") or row.withdrawn),
             SOURCES,
             "Who or what decided.",
         ),
@@ -259,6 +266,12 @@ APPROVALS = Table(
             doc="Why it was asked.",
         ),
         Column("answered_by", "text", lambda row: row.answer.get("by"), doc="Who answered."),
+        Column(
+            "withdrawn",
+            "text",
+            lambda row: row.withdrawn,
+            doc="What made the question needless before somebody answered, such as interrupt.",
+        ),
         Column(
             "edited_args_json", "text", _edited, doc="Arguments that a gate or person put instead."
         ),

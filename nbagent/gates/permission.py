@@ -218,7 +218,8 @@ class _Resolver:
             return Decision("ask", reason)
         if self.approval.when_unattended == "allow":
             return Decision("allow", source="unattended")
-        return Decision("deny", "it needs approval and nobody can be asked", source="unattended")
+        why = f"it needs approval ({reason}) and nobody can be asked"
+        return Decision("deny", why, source="unattended")
 
 
 async def _said(handler: Handler, call: ToolCall) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from nbagent.interfaces.tool import Diff
 
-__all__ = ["ANSWERS", "Answer", "AnswerWord", "Approver", "Question", "edit"]
+__all__ = ["ANSWERS", "Answer", "AnswerWord", "Approver", "ByHand", "Question", "edit"]
 
 AnswerWord = Literal["allow", "always_allow", "deny", "always_deny", "edit"]
 ANSWERS = ("allow", "always_allow", "deny", "always_deny", "edit")
@@ -48,6 +49,27 @@ class Answer:
     reason: str = ""
     arguments: dict[str, Any] | None = None
     """Of an edit: the arguments to run with, validated like the model's own."""
+
+
+class ByHand:
+    """An approver that answers nothing itself: questions wait for `run.answer`.
+
+    Examples
+    --------
+    >>> import nbagent as nb
+    >>> save = nb.Tool("save", "Save.", {"type": "object"}, lambda: "saved", risk="mutating")
+    >>> agent = nb.Agent(nb.models.Scripted([nb.call("save"), "Done."]), tools=[save])
+    >>> run = agent.start("go", ui=nb.ByHand())
+    >>> while not run.pending():
+    ...     pass
+    >>> run.answer(run.pending()[0].id, "allow")
+    >>> run.result().text
+    'Done.'
+    """
+
+    async def decide(self, question: Question) -> AnswerWord | Answer:
+        """Wait until the question is answered elsewhere, or expires."""
+        return await asyncio.get_running_loop().create_future()
 
 
 def edit(arguments: Mapping[str, Any], reason: str = "") -> Answer:

@@ -130,7 +130,11 @@ def deny(why: str = "not allowed") -> Decision:
 
 
 def ask(why: str = "") -> Decision:
-    """The call must be allowed by a person (or by an answer remembered from one)."""
+    """The call must be allowed by somebody: neither its risk nor the mode may allow it.
+
+    Somebody is a person, an "always" that a person has said of this tool (whatever it was asked
+    for then), the approval's handler, or, where nobody can be asked, `when_unattended`.
+    """
     return Decision("ask", why)
 
 

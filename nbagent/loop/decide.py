@@ -82,7 +82,7 @@ async def decide(state: RunState, slot: Slot) -> tuple[ToolCall, Decision]:
         if said is None:
             continue
         if said.action == "deny":
-            return call, said
+            return call, replace(said, rule=said.rule or gate_name(before)) if yours else said
         if decides and said.action == "ask":
             return call, _within_budget(state, said)
         if said.arguments is not None and dict(said.arguments) == call.arguments:
@@ -107,7 +107,7 @@ async def _seen_again(state: RunState, call: ToolCall) -> Decision | None:
     for before, _, yours in state.plan.chain(call.tool).before:
         said = await _say(state, before, call, yours=True) if yours else None
         if said is not None and said.action == "deny":
-            return said
+            return replace(said, rule=said.rule or gate_name(before))
     return None
 
 
@@ -121,7 +121,7 @@ async def _say(
         if said is not None and not isinstance(said, Decision):
             raise TypeError(not_a(before, said, "nb.allow, nb.deny, nb.ask, nb.rewrite or None"))
     if yours and call.canonical != canonical:
-        msg = f"{_name(before)} changed call.arguments in place: return nb.rewrite({{…}}) instead"
+        msg = f"the gate `{gate_name(before)}` changed call.arguments in place: return nb.rewrite({{…}}) instead"
         raise TypeError(msg)
     return said
 
@@ -252,8 +252,11 @@ async def awaited(state: RunState, value: Any) -> Any:
 
 def not_a(gate: Any, given: Any, wanted: str) -> str:
     """What to say of a gate that returned something else than it may."""
-    return f"{_name(gate)} returned {type(given).__name__}, not {wanted}"
+    return f"the gate `{gate_name(gate)}` returned {type(given).__name__}, not {wanted}"
 
 
-def _name(gate: Any) -> str:
-    return f"the gate `{getattr(gate, '__qualname__', None) or type(gate).__name__}`"
+def gate_name(gate: Any) -> str:
+    """What a gate is called in tables and errors."""
+    owner = getattr(gate, "__self__", None)
+    name = type(owner).__name__ if owner is not None else getattr(gate, "__name__", None)
+    return name if isinstance(name, str) else type(gate).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ MOST_RETRIES = 4
 
 REVIEWER_SECONDS = 30.0
 
+_logger = logging.getLogger("nbagent")
 _ACCEPTED = Verdict.accept()
 
 
@@ -55,7 +57,9 @@ async def answer(state: RunState, carried: str) -> Answer:
     bounce: Bounce | None = None
     n = 0
     while True:
-        if over_budget(state):
+        spent_up = over_budget(state)
+        if spent_up:
+            state.notice("budget", spent_up)
             return Answer(Message("assistant"), "", "budget")
         got = await generate(state, cause, bounce)
         n += 1
@@ -100,13 +104,15 @@ async def answer(state: RunState, carried: str) -> Answer:
         bounce = _send_back(state, got, name, verdict, tallies)
 
 
-def over_budget(state: RunState) -> bool:
-    """Whether one more model call is over a limit."""
+def over_budget(state: RunState) -> str | None:
+    """Which limit one more model call would be over, in words."""
     budget, ledger = state.plan.budget, state.folds.ledger
     spent = ledger.run if budget.per == "run" else ledger.session
     if budget.max_model_calls is not None and spent.model_calls >= budget.max_model_calls:
-        return True
-    return budget.max_tokens is not None and spent.tokens >= budget.max_tokens
+        return f"the {budget.max_model_calls} model calls of this {budget.per} are used up"
+    if budget.max_tokens is not None and spent.tokens >= budget.max_tokens:
+        return f"{spent.tokens} of the {budget.max_tokens} tokens of this {budget.per} are used up"
+    return None
 
 
 def _must_call(state: RunState, got: Generated, demanded: set[str]) -> str | None:
@@ -163,6 +169,7 @@ async def _ask(state: RunState, name: str, reviewer: Any, view: Attempt) -> Verd
         raise
     except Exception as error:  # noqa: BLE001 - a reviewer that fails must not stop the run
         what = f"{type(error).__name__}: {error}"
+    _logger.warning("reviewer `%s` is left out of this answer: %s", name, what)
     state.log.append("review/verdict", events.verdict(name, "noted", "failed", detail=what))
     return Verdict.accept()
 
