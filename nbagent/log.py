@@ -2,7 +2,7 @@
 
 An append costs the same however long the log is. It checks that the event may come now, encodes it
 once, chains the checksum, adds the line, and hands the dict to the folds. Nothing is written to the
-store before a barrier asks for it.
+store before a barrier asks for it; the records are made then, from the lines.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import orjson
 
-from nbagent.errors import CorruptLogError, FormatError, SessionError
+from nbagent.errors import CorruptLogError, FormatError, LockedError, SessionError
 from nbagent.events import SPECS, Event
-from nbagent.events.disk import Chunk, Reader, Row, pack, shrink
-from nbagent.folds import Folds
-from nbagent.interfaces.store import Store, Torn
+from nbagent.events.disk import PACKED, RUN_MS, Reader, Row, Writer, marks
+from nbagent.folds import CHECKS, STEPS, Folds
+from nbagent.interfaces.store import Store, Stored, Torn
 from nbagent.messages import scrub
 
 __all__ = ["Events", "Log", "Report", "verify"]
@@ -32,8 +32,12 @@ __all__ = ["Events", "Log", "Report", "verify"]
 FORMAT = 1
 """Version of the log's form; a higher one in a file is refused."""
 
-CHUNK_SECONDS = 1.0
-"""A run of chunks is closed when its first chunk is older."""
+_KINDS = {
+    type_: (b'"type":"%b","data":' % type_.encode(), CHECKS.get(type_), STEPS.get(type_, ()))
+    for type_ in SPECS
+}
+_UNKNOWN = (b"", None, ())
+"""By event type: how its line goes on after the time, what may refuse it, and what takes it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,30 @@ class Log:
         If the stored log is damaged before its last line.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_checksum",
+        "_displaced",
+        "_pending",
+        "_records",
+        "_stored",
+        "_watchers",
+        "_writer",
+        "clock",
+        "folds",
+        "header",
+        "header_line",
+        "late",
+        "left",
+        "lines",
+        "seeded",
+        "speakers",
+        "store",
+        "sync",
+        "torn",
+        "writable",
+    )
+
     def __init__(
         self,
         store: Store | None = None,
@@ -104,26 +132,26 @@ class Log:
         """Notices that came after a run had ended, for the next one."""
         self.late: list[tuple[str, str, str | None]] = []
         """(target, text, source) of messages that came after a run had ended."""
-        self._pending: list[tuple[int, bytes]] = []
-        self._run: list[Chunk] = []
-        self._blocks: dict[tuple[int, str], list[str]] = {}
-        self._watchers: tuple[Callable[[], None], ...] = ()
+        self._pending: list[bytes] = []
+        """Records that could not be written yet."""
         self._records = 0
-        stored = store.load() if store is not None else None
-        if stored is not None and stored.header is not None:
+        """How many records the store is known to hold."""
+        self._stored = False
+        """Whether the header is in the store."""
+        self._displaced = False
+        """Whether the store was found to hold something else than this log."""
+        self._watchers: tuple[Callable[[], None], ...] = ()
+        stored = store.load() if store is not None else Stored(None, [])
+        if stored.header is not None:
             self._begin(stored.header)
-            self.torn = stored.torn
-            self._take_in(stored.records)
-            self.seeded = bool(self.lines)
-            self._stored = True
-        else:
-            self.torn = stored.torn if stored is not None else None
-            value = {"nbagent": FORMAT, "projection": 1, "id": id_ or uuid.uuid4().hex}
-            value["created"] = clock()
-            if cwd:
-                value["cwd"] = cwd
-            self._begin(orjson.dumps(value))
-            self._stored = False
+            self._take_in(stored)
+            return
+        self.torn = stored.torn
+        value = {"nbagent": FORMAT, "projection": 1, "id": id_ or uuid.uuid4().hex}
+        value["created"] = clock()
+        if cwd:
+            value["cwd"] = cwd
+        self._begin(orjson.dumps(value))
 
     @property
     def id(self) -> str:
@@ -153,49 +181,96 @@ class Log:
 
     # -- writing
 
-    def append(self, type_: str, data: dict[str, Any], *, ignorable: bool = False) -> int:
+    def append(
+        self, type_: str, data: dict[str, Any], *, ignorable: bool = False, batch: int = 0
+    ) -> int:
         """Add one event; gives its seq. `data` belongs to the log from then on.
+
+        Parameters
+        ----------
+        ignorable
+            Whether a reader that doesn't know the type may skip it.
+        batch
+            How many events follow that stand or fall with this one; see `append_batch`.
 
         Raises
         ------
         SessionError
-            If an event of this type can't come now.
+            If an event of this type can't come now, or another writer may hold the log.
         """
-        refusal = self.folds.refusal(type_, data)
-        if refusal is not None:
-            msg = f"event `{type_}` can't come now: {refusal}"
-            raise SessionError(msg)
+        folds, lines = self.folds, self.lines
+        prefix, check, steps = _KINDS.get(type_, _UNKNOWN)
+        refusal = check(folds, data) if check is not None else None
+        if refusal is not None or not prefix or not self.writable:
+            prefix = self._unusual(type_, refusal, ignorable=ignorable)
         try:
             body = orjson.dumps(data)
         except TypeError:
             data = scrub(data)
             body = orjson.dumps(data)
-        seq, ts = len(self.lines), self.clock()
-        mark = b',"i":1' if ignorable else b""
-        line = b'{"seq":%d,"ts":%d,"type":"%b","data":%b%b' % (
-            seq,
-            ts,
-            type_.encode(),
-            body,
-            mark,
-        )
-        before = self._checksum
-        self._checksum = zlib.crc32(line, before)
-        line = b'%b,"c":"%08x"}' % (line, self._checksum)
-        if self.store is not None:
-            self._keep(seq, ts, type_, data, line)
-        self.lines.append(line)
-        self._ts = ts
-        if type_ in SPECS:
-            self.folds.step(seq, type_, data)
+        if ignorable or batch:
+            body += marks(ignorable=ignorable, batch=batch)
+        seq = len(lines)
+        line = b'{"seq":%d,"ts":%d,%b%b' % (seq, self.clock(), prefix, body)
+        checksum = zlib.crc32(line, self._checksum)
+        try:
+            lines.append(b'%b,"c":"%08x"}' % (line, checksum))
+            self._checksum = checksum
+            for step in steps:
+                step(folds, seq, data)
+        except BaseException:  # an interrupt, or data that a fold can't read: as if it never came
+            self._undo(seq)
+            raise
         for watcher in self._watchers:
-            watcher()
+            with contextlib.suppress(Exception):  # who looks on can't stop a run
+                watcher()
         return seq
+
+    def append_batch(self, events: Sequence[tuple[str, dict[str, Any]]]) -> int:
+        """Add events that stand or fall together, also in a crash; gives the first one's seq.
+
+        Raises
+        ------
+        SessionError
+            If one of them can't come now; none is added then.
+        """
+        first = len(self.lines)
+        try:
+            for number, (type_, data) in enumerate(events):
+                self.append(type_, data, batch=0 if number else len(events) - 1)
+        except BaseException:
+            self._undo(first)
+            raise
+        return first
+
+    def _unusual(self, type_: str, refusal: str | None, *, ignorable: bool) -> bytes:
+        """The prefix of a type that only others know, or the error for what can't be appended."""
+        if not self.writable:
+            msg = f"{self._place()} is not open for writing: start a run on it, that takes its lock"
+            raise SessionError(msg)
+        if refusal is None and type_ not in SPECS and not (ignorable and type_ != PACKED):
+            refusal = "there is no such type"
+        if refusal is not None:
+            msg = f"event `{type_}` can't come now: {refusal}"
+            raise SessionError(msg)
+        return b'"type":%b,"data":' % orjson.dumps(type_)
+
+    def _undo(self, seq: int) -> None:
+        """Take back the events from `seq` on, none of which was handed on; fold the rest anew."""
+        del self.lines[seq:]
+        last = self.lines[-1] if self.lines else None
+        self._checksum = int(last[-10:-2], 16) if last else zlib.crc32(self.header_line)
+        self.folds.restart()
+        for at, line in enumerate(self.lines):
+            record = orjson.loads(line)
+            self.folds.step(at, record["type"], record["data"])
 
     @property
     def dirty(self) -> bool:
         """Whether a barrier would write something."""
-        return bool(self._pending or self._run)
+        return self.store is not None and (
+            self._writer.next < len(self.lines) or bool(self._pending)
+        )
 
     def flush(self) -> None:
         """Hand all pending records to the store, in one write.
@@ -205,14 +280,18 @@ class Log:
         SessionError
             If they could not be written; they stay pending.
         """
-        if self.store is None or not (self._pending or self._run):
+        if self.store is None:
             return
-        self._close_run()
-        header = None if self._stored else self.header_line
-        self.store.write(header, [record for _, record in self._pending])
-        self._stored = True
-        self._records += len(self._pending)
-        self._pending.clear()
+        if self._writer.next < len(self.lines):
+            records, writer = self._writer.records(self.lines)
+            self._pending, self._writer = [*self._pending, *records], writer
+        pending = self._pending
+        if not pending:
+            return
+        count = self._records + len(pending)
+        self.store.write(None if self._stored else self.header_line, pending)
+        # No call between these: an interrupt can't come between two of them.
+        self._records, self._pending, self._stored = count, [], True
 
     async def barrier(self) -> None:
         """Return when all events so far are durable; with `sync` also against loss of power."""
@@ -221,9 +300,11 @@ class Log:
             await asyncio.get_running_loop().run_in_executor(None, self.store.sync)
 
     def flush_old_chunks(self) -> None:
-        """Hand on a run of chunks that has waited for a second; called by a timer."""
-        if self._run and self.clock() - self._run[0].ts >= 1000 * CHUNK_SECONDS:
-            self.flush()
+        """Hand on what has waited for a second; called by a timer."""
+        if self.dirty and not self._pending:
+            oldest: int = orjson.loads(self.lines[self._writer.next])["ts"]
+            if self.clock() - oldest >= RUN_MS:
+                self.flush()
 
     def acquire(self, *, steal: bool = False) -> None:
         """Become the only writer and take in what others wrote since the log was opened.
@@ -232,135 +313,160 @@ class Log:
         ------
         LockedError
             If another writer holds the log.
+        SessionError
+            If the store holds another log now, or less than was read from it.
         """
-        if self.store is None or self.writable:
-            return
-        added = self.store.acquire(self._records, steal=steal)
-        self.writable = True
-        if added:
-            self._take_in(added)
-            self.seeded = True
-
-    def release(self) -> None:
-        """Flush, and let others write."""
         if self.store is None:
             return
         try:
-            self.flush()
-        finally:
-            self.store.release()
-            self.writable = False
+            added = self.store.acquire(self._records, steal=steal)
+            self._join(added)
+        except BaseException as error:
+            self._displaced = not isinstance(error, LockedError)
+            self.abandon()
+            raise
+        self.writable = True
 
-    def _keep(self, seq: int, ts: int, type_: str, data: dict[str, Any], line: bytes) -> None:
-        """Put the event's record on the list of what the next barrier writes."""
-        if type_ == "assistant/chunk":
-            index, kind, text = data.get("index", 0), data.get("kind", "text"), data["text"]
-            self._run.append(Chunk(seq, ts, index, kind, text))
-            self._blocks.setdefault((index, kind), []).append(text)
-            if ts - self._run[0].ts >= 1000 * CHUNK_SECONDS:
-                self._close_run()
+    def _join(self, added: Stored) -> None:
+        """Take in what the store held when the lock was taken."""
+        if added.header is None:
+            self.torn = added.torn or self.torn
             return
-        self._close_run()
-        rest = line[line.index(b'"type":') :]
-        if type_ == "request/sent":
-            self._blocks = {}
-        elif type_ in ("assistant/message", "assistant/draft"):
-            short = shrink(data["message"], self._blocks)
-            if short is not None:
-                body = orjson.dumps({**data, "message": short})
-                rest = b'"type":"%b","data":%b%b' % (type_.encode(), body, line[-16:])
-        elapsed = ts - self._disk_ts
-        step = b'"dt":%d,' % elapsed if elapsed else b""
-        self._pending.append((seq, b'{"seq":%d,%b%b' % (seq, step, rest)))
-        self._disk_ts = ts
+        if not self._stored and not self.lines:
+            self._begin(added.header)  # another writer began the log meanwhile
+        elif added.header != self.header_line or (added.records and self.dirty):
+            msg = (
+                f"{self._place()} was written by somebody else since it was opened: open it again. "
+                f"The {len(self.lines)} events of this session object stay in memory"
+            )
+            raise SessionError(msg)
+        self._take_in(added)
 
-    def _close_run(self) -> None:
-        if self._run:
-            record = pack(self._run, self._disk_ts, self._run_checksum())
-            self._pending.append((self._run[0].seq, record))
-            self._disk_ts = self._run[-1].ts
-            self._run = []
+    def release(self) -> None:
+        """Flush, and let others write."""
+        try:
+            if self.writable:
+                self.flush()
+        finally:
+            self.abandon()
 
-    def _run_checksum(self) -> int:
-        last = self._run[-1].seq
-        line = self.lines[last] if last < len(self.lines) else None
-        return int(line[-10:-2], 16) if line is not None else self._checksum
+    def abandon(self) -> None:
+        """Let others write, without writing what is pending."""
+        if self.store is not None:
+            self.writable = False
+            self.store.release()
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the store still holds what was read from it or written to it."""
+        if self.store is None or not self._stored:
+            return not self._displaced
+        return not self._displaced and self.store.holds(self.header_line)
 
     # -- reading
 
     def _begin(self, header: bytes) -> None:
-        try:
-            value = orjson.loads(header)
-            version, self._ts = value["nbagent"], value["created"]
-            value["id"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            msg = f"{self._place()}: its first line is no header of a session log"
-            raise FormatError(msg) from None
-        if version != FORMAT:
-            msg = (
-                f"{self._place()} has format {version}, this nbagent reads format {FORMAT}: "
-                "update nbagent to read it"
-            )
-            raise FormatError(msg)
+        value = _header(header, self._place())
+        created: int = value["created"]
         self.header: dict[str, Any] = value
         self.header_line = header
         self._checksum = zlib.crc32(header)
-        self._disk_ts = self._ts
+        self._writer = Writer(created)
 
     def _place(self) -> str:
         return self.store.location if self.store is not None else "the log"
 
-    def _take_in(self, records: Sequence[bytes]) -> None:
+    def _take_in(self, stored: Stored) -> None:
         """Continue the log with stored records."""
-        reader = Reader(self.header_line, self._ts)
-        reader.checksum, reader.ts, reader.next = self._checksum, self._ts, len(self.lines)
-        with _collector_paused():
-            for row, _ in _read(reader, records, self.folds, self._place()):
-                self.lines.append(row.line)
-        self._checksum, self._ts = reader.checksum, reader.ts
-        self._disk_ts = reader.ts
-        self._records += len(records)
+        self._stored, self.torn = True, stored.torn
+        if not stored.records:
+            return
+        lines, first = self.lines, len(self.lines)
+        reader = Reader.after(self._writer, self._checksum)
+        try:
+            with _collector_paused():
+                for row in _read(reader, stored.records, self.folds, self._place()):
+                    lines.append(row.line)
+        except BaseException:
+            self._undo(first)
+            raise
+        self._checksum, self._writer = reader.checksum, reader.continued()
+        self._records += len(stored.records)
+        self.seeded = True
 
     def verify(self) -> Report:
         """Rebuild the log and each request from the stored bytes alone; never raises on a bad log."""
-        header, records = self.header_line, list(self.lines)
-        torn = None
-        if self.store is not None and self._stored:
-            try:
-                stored = self.store.load()
-            except SessionError as error:
-                return Report(False, ((0, str(error)),), "unreadable", 0)
-            torn = stored.torn
-            if stored.header is not None:
-                header = stored.header
-                records = [*stored.records, *(record for _, record in self._pending)]
-                records += [self.lines[chunk.seq] for chunk in self._run]
-        return verify(header, records, torn)
+        if self.store is None or not self._stored:
+            return verify(self.header_line, self.lines)
+        held, known = self.writable, self._records  # a run may go on meanwhile
+        try:
+            stored = self.store.load()
+        except SessionError as error:
+            return _unreadable(str(error))
+        if stored.header != self.header_line:
+            what = "was removed" if stored.header is None else "was altered, or is another log now"
+            return _unreadable(f"{self._place()}: its header {what}")
+        # What looks torn to the writer itself is a write that goes on.
+        torn = None if held else stored.torn
+        return _verify(self.header_line, stored.records, torn, known, self.lines)
 
 
 def verify(header: bytes, records: Sequence[bytes], torn: Torn | None = None) -> Report:
     """Rebuild a log from its header and records (or canonical lines), and say what is wrong."""
-    folds, count = Folds(), 0
+    return _verify(header, records, torn, 0, ())
+
+
+def _verify(
+    header: bytes, records: Sequence[bytes], torn: Torn | None, known: int, lines: Sequence[bytes]
+) -> Report:
+    """As `verify`; there must be `known` records, and the lines behind them are not yet stored."""
     try:
-        value = orjson.loads(header)
-        reader = Reader(header, value["created"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        return Report(False, ((0, f"the header can't be read: {error!r}"),), "unreadable", 0)
+        created: int = _header(header, "the log")["created"]
+    except FormatError as error:
+        return _unreadable(str(error))
+    folds, reader = Folds(), Reader(header, created)
     problems: list[tuple[int, str]] = []
     try:
         with _collector_paused():
             for _ in _read(reader, records, folds, "the log"):
-                count += 1
+                pass
+            if len(records) < known:
+                what = f"the log ends here, {known - len(records)} records behind it are missing"
+                problems.append((reader.next, what))
+            else:
+                for _ in _read(reader, lines[reader.next :], folds, "the log"):
+                    pass
     except _Fault as fault:
         problems.append((fault.seq, fault.what))
-    except (CorruptLogError, FormatError) as error:
+    except FormatError as error:
         problems.append((reader.next, str(error)))
-    return Report(not problems, tuple(problems), _ends(folds, torn), count)
+    ends = "torn" if torn is not None or reader.due else _ends(folds)
+    return Report(not problems, tuple(problems), ends, reader.next)
 
 
-def _ends(folds: Folds, torn: Torn | None) -> str:
-    if torn is not None:
-        return "torn"
+def _unreadable(what: str) -> Report:
+    return Report(False, ((0, what),), "unreadable", 0)
+
+
+def _header(line: bytes, place: str) -> dict[str, Any]:
+    """The header as JSON, if this version can read the log."""
+    value: dict[str, Any] = {}
+    with contextlib.suppress(orjson.JSONDecodeError, TypeError, ValueError):
+        value = dict(orjson.loads(line))
+    version = value.get("nbagent")
+    if isinstance(version, int) and version > FORMAT:
+        msg = (
+            f"{place} has format {version}, this nbagent reads format {FORMAT}: "
+            "update nbagent to read it"
+        )
+        raise FormatError(msg)
+    if version != FORMAT or "id" not in value or type(value.get("created")) is not int:
+        msg = f"{place}: its first line is no header of a session log"
+        raise FormatError(msg)
+    return value
+
+
+def _ends(folds: Folds) -> str:
     if folds.approvals.open and folds.turn.turn_open:
         return "waiting"
     return f"inside turn {folds.turn.turn}" if folds.turn.turn_open else "idle"
@@ -378,33 +484,30 @@ class _Fault(CorruptLogError):
         self.what = f"{at}: {what}"
 
 
-def _read(
-    reader: Reader, records: Sequence[bytes], folds: Folds, place: str
-) -> Iterator[tuple[Row, int]]:
+def _read(reader: Reader, records: Iterable[bytes], folds: Folds, place: str) -> Iterator[Row]:
     """Read, check and fold records one by one."""
-    for number, record in enumerate(records):
-        first = reader.next
-        try:
+    at = reader.next
+    try:
+        for record in records:
+            at = reader.next
             for row in reader.read(record):
-                first = row.seq
-                if row.type not in SPECS:
-                    if not row.ignorable:
-                        msg = (
-                            f"{place}: event {row.seq} has the unknown type {row.type!r}: it was "
-                            "written by a newer nbagent; update to read it"
-                        )
-                        raise FormatError(msg)
-                else:
-                    refusal = folds.refusal(row.type, row.data)
-                    if refusal is not None:
-                        raise _Fault(place, row.seq, f"event {row.seq}", f"`{row.type}`: {refusal}")
-                    folds.step(row.seq, row.type, row.data)
-                yield row, number
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            if isinstance(error, FormatError):
-                raise
-            what = str(error) if isinstance(error, ValueError) else f"malformed ({error!r})"
-            raise _Fault(place, first, reader.at, what) from error
+                at, type_, data, _, ignorable = row
+                check = CHECKS.get(type_)
+                refusal = check(folds, data) if check is not None else None
+                if refusal is not None:
+                    raise _Fault(place, at, f"event {at}", f"`{type_}`: {refusal}")
+                for step in STEPS.get(type_, ()):
+                    step(folds, at, data)
+                if type_ not in SPECS and not ignorable:
+                    msg = (
+                        f"{place}: event {at} has the unknown type {type_!r}: it was written by a "
+                        "newer nbagent; update to read it"
+                    )
+                    raise FormatError(msg)
+                yield row
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        what = str(error) if isinstance(error, ValueError) else f"malformed ({error!r})"
+        raise _Fault(place, at, reader.at if at == reader.next else f"event {at}", what) from error
 
 
 class Events(Sequence[Event]):

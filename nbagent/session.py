@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -10,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbagent.errors import BusyError, ConfigError
+from nbagent.errors import BusyError, ConfigError, SessionError
 from nbagent.log import Events, Log, Report
 from nbagent.stores.jsonl import JsonlStore
 
@@ -75,7 +76,7 @@ class Session:
     """
 
     def __init__(self) -> None:
-        self.log = Log(cwd=str(Path.cwd()))
+        self.log = Log(cwd=_folder())
         """The log behind the session; append-only."""
         self.queue = RunQueue()
         """Who runs on it, and who waits."""
@@ -86,8 +87,9 @@ class Session:
     ) -> Session:
         """The session of that file; a fresh one if there is none yet.
 
-        Opening reads only. The first run takes the write lock. Opening the same path again gives
-        the same object.
+        Opening reads only. The first run takes the write lock, which is held until `close`, the end
+        of the process, or until nobody holds the session object any more. Opening the same path
+        again gives the same object, as long as its file is there.
 
         Parameters
         ----------
@@ -106,6 +108,8 @@ class Session:
             If the file is no session log, or was written by a newer nbagent.
         CorruptLogError
             If the log is damaged before its last line.
+        SessionError
+            If the file can't be read.
         """
         if not isinstance(path, str | os.PathLike):
             msg = f"a session's path is text or a Path, not {path!r}"
@@ -114,15 +118,22 @@ class Session:
         if not text.endswith(".jsonl") or "://" in text:
             msg = f"can't open {text!r} as a session: give a file that ends in .jsonl"
             raise ConfigError(msg)
-        key = str(Path(text).expanduser().resolve())
+        try:
+            store = JsonlStore(text)
+        except (OSError, RuntimeError) as error:  # symbolic links in a circle, no home folder
+            msg = f"can't open {text!r} as a session: {error}"
+            raise SessionError(msg) from error
         with _OPEN_LOCK:
-            session = _OPEN.get(key)
+            session = _OPEN.get(store.location)
+            if session is not None and _outdated(session):
+                session.log.abandon()
+                session = None
             if session is None:
                 session = cls.__new__(cls)
-                store = JsonlStore(Path(text).expanduser())
-                session.log = Log(store, sync=sync, cwd=str(Path.cwd()))
+                session.log = Log(store, sync=sync, cwd=_folder())
                 session.queue = RunQueue()
-                _OPEN[key] = session
+                weakref.finalize(session, _let_go, session.log)
+                _OPEN[store.location] = session
         if steal:
             session.log.acquire(steal=True)
         return session
@@ -180,6 +191,24 @@ class Session:
 
 _OPEN: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
 _OPEN_LOCK = threading.Lock()
+
+
+def _outdated(session: Session) -> bool:
+    """Whether nobody works on it and its file was removed or replaced."""
+    return not session.queue.busy and not session.log.in_place
+
+
+def _let_go(log: Log) -> None:
+    """Write what is pending and free the lock, when a session object goes away."""
+    with contextlib.suppress(SessionError):
+        log.release()
+
+
+def _folder() -> str | None:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return None
 
 
 def as_session(given: Session | str | os.PathLike[str] | None) -> Session:

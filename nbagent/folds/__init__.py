@@ -10,7 +10,7 @@ from typing import Any
 
 from nbagent.folds import approvals, calls, denials, header, inbox, ledger, surface, turn
 
-__all__ = ["Folds"]
+__all__ = ["CHECKS", "STEPS", "Folds"]
 
 Step = Callable[["Folds", int, dict[str, Any]], None]
 Check = Callable[["Folds", dict[str, Any]], str | None]
@@ -30,7 +30,8 @@ def _collect() -> tuple[dict[str, tuple[Step, ...]], dict[str, Check]]:
     return {type_: tuple(found) for type_, found in steps.items()}, checks
 
 
-_STEPS, _CHECKS = _collect()
+STEPS, CHECKS = _collect()
+"""By event type: what takes it in, and what says why it can't come now."""
 
 
 class Folds:
@@ -48,6 +49,10 @@ class Folds:
     )
 
     def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything."""
         self.turn: turn.TurnState = turn.start()
         self.surface: surface.SurfaceState = surface.start()
         self.header: header.HeaderState = header.start()
@@ -59,10 +64,10 @@ class Folds:
 
     def refusal(self, type_: str, data: dict[str, Any]) -> str | None:
         """Why the event can't come now, None if it can."""
-        check = _CHECKS.get(type_)
+        check = CHECKS.get(type_)
         return check(self, data) if check is not None else None
 
     def step(self, seq: int, type_: str, data: dict[str, Any]) -> None:
         """Take in one event."""
-        for step in _STEPS.get(type_, ()):
+        for step in STEPS.get(type_, ()):
             step(self, seq, data)

@@ -16,7 +16,6 @@ class TurnState:
     """Numbers of the last turn, step and attempt, and which of them is open."""
 
     __slots__ = (
-        "_at",
         "_attempts",
         "_seqs",
         "_steps",
@@ -176,8 +175,21 @@ def _may_send(folds: Folds, data: dict[str, Any]) -> str | None:
     return None if data["attempt"] == s.attempt + 1 else f"attempt {s.attempt + 1} is due"
 
 
-def _in_attempt(folds: Folds, data: dict[str, Any]) -> str | None:
-    return None if folds.turn.attempt_open else "no attempt is open"
+def _may_chunk(folds: Folds, data: dict[str, Any]) -> str | None:
+    if not folds.turn.attempt_open:
+        return "no attempt is open"
+    # Runs of chunks are stored in another form, which holds only these.
+    whole = type(data.get("text")) is str and type(data.get("kind", "")) is str
+    return None if whole and type(data.get("index", 0)) is int else "it is no piece of a text"
+
+
+def _may_end_attempt(folds: Folds, data: dict[str, Any]) -> str | None:
+    if not folds.turn.attempt_open:
+        return "no attempt is open"
+    usage = data.get("usage")
+    if usage and any(type(count) is not int for count in usage.values()):
+        return "its usage is not in whole numbers"
+    return None
 
 
 def _after_attempt(folds: Folds, data: dict[str, Any]) -> str | None:
@@ -196,8 +208,8 @@ CHECKS = {
     "request/header": _in_step,
     "request/context": _in_step,
     "request/sent": _may_send,
-    "assistant/chunk": _in_attempt,
-    "attempt/end": _in_attempt,
+    "assistant/chunk": _may_chunk,
+    "attempt/end": _may_end_attempt,
     "assistant/draft": _after_attempt,
     "review/verdict": _after_attempt,
     "attempt/discarded": _after_attempt,

@@ -607,7 +607,7 @@ def test_a_rule_that_can_never_match_warns_when_the_agent_is_made():
 async def test_text_that_was_added_to_a_run_of_chunks_on_disk_is_found(tmp_path: Path):
     path = tmp_path / "s.jsonl"
     session = nb.Session.open(path)
-    await agent_of([], maker([])).run("go", session=session)
+    await nb.Agent(nb.models.Scripted(["done"], chunk=2)).run("go", session=session)
     session.close()
     header, *records = path.read_bytes().splitlines()
     at = next(n for n, r in enumerate(records) if orjson.loads(r)["type"] == "assistant/chunks")
