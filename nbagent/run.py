@@ -122,10 +122,10 @@ class Run:
             if not self._queue.give_up(self):
                 self._queue.leave(self)
             raise
-        token = _inside.set((*_inside.get(), self.session.id))
+        log, token = self.session.log, None
         try:
-            log = self.session.log
             log.acquire()
+            token = _inside.set((*_inside.get(), self.session.id))
             state = RunState(
                 log,
                 self._plan,
@@ -141,7 +141,8 @@ class Run:
             return ending, first
         finally:
             self._queue.leave(self)
-            _inside.reset(token)
+            if token is not None:
+                _inside.reset(token)
 
     # -- waiting
 

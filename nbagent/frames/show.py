@@ -80,7 +80,7 @@ def _head(log: Log, reading: Reading) -> Iterator[str]:
         yield clean(f"  event {seq}: {what}")
     for step in story.steps:
         if step.error:
-            yield clean(f"turn {step.turn} ended with {step.error}")
+            yield clean(f"turn {step.start.data['turn']} ended with {step.error}")
 
 
 def _count(number: int, what: str) -> str:

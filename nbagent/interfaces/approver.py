@@ -18,41 +18,72 @@ ANSWERS = ("allow", "always_allow", "deny", "always_deny", "edit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A call that waits for a person."""
+    """A call that waits for a person.
+
+    Parameters
+    ----------
+    id
+        "turn.step.position", unique within the session; what `run.answer` wants.
+    name, ref, risk, description
+        Of the tool: its name, `cap://tool/domain/name@version`, readonly, mutating, dangerous or
+        unspecified, what it does.
+    why
+        Why it is asked.
+    arguments
+        What the tool would be called with, plain JSON; a copy, changing it changes nothing.
+    preview
+        What the tool itself shows for these arguments, a text or a `Diff`; None = nothing.
+    rememberable
+        Whether an "always" answer can be given; never to a dangerous tool.
+    problem
+        Why the answer given just before could not be taken; empty the first time.
+    expires_ms
+        When it counts as denied, in milliseconds since 1970 UTC; None = never.
+    """
 
     id: str
-    """"turn.step.position", unique within the session."""
     name: str
-    """The tool."""
     ref: str
     risk: str
     why: str
-    """Why it is asked."""
     arguments: dict[str, Any]
     description: str = ""
-    """What the tool does."""
     preview: str | Diff | None = None
-    """What the tool itself shows for these arguments."""
     rememberable: bool = True
-    """Whether an "always" answer is possible; never for dangerous tools."""
     problem: str = ""
-    """Why the answer given before could not be taken."""
     expires_ms: int | None = None
-    """UTC milliseconds after which it counts as denied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer with a reason that the model reads, or with changed arguments."""
+    """An answer with a reason, or with changed arguments; without them the bare word will do.
+
+    Parameters
+    ----------
+    decision
+        "allow" or "deny" this call; "always_allow" or "always_deny" it and all later calls of the
+        tool, whatever their arguments; "edit": run it with other arguments (see `edit`).
+    reason
+        Of a refusal: the model reads it.
+    arguments
+        Of an edit, and of nothing else: all arguments to run with, validated like the model's own.
+
+    Examples
+    --------
+    >>> Answer("deny", "ask me tomorrow").reason
+    'ask me tomorrow'
+    """
 
     decision: AnswerWord
     reason: str = ""
     arguments: dict[str, Any] | None = None
-    """Of an edit: the arguments to run with, validated like the model's own."""
 
 
 class ByHand:
     """An approver that answers nothing itself: questions wait for `run.answer`.
+
+    For notebooks (start in one cell, answer in the next) and for programs with a face of their own.
+    A question that nobody answers in time counts as refused (`Approval.timeout_s`).
 
     Examples
     --------
@@ -73,7 +104,7 @@ class ByHand:
 
 
 def edit(arguments: Mapping[str, Any], reason: str = "") -> Answer:
-    """Run the call with these arguments instead.
+    """The answer "run it with these arguments instead"; give all of them, not only the changed ones.
 
     Examples
     --------
@@ -85,16 +116,17 @@ def edit(arguments: Mapping[str, Any], reason: str = "") -> Answer:
 
 @runtime_checkable
 class Approver(Protocol):
-    """Answers questions; give one as `ui=`.
+    """Anything with `async decide(question)`: it answers in a person's place; give one as `ui=`.
 
     Several questions may be open at once: `decide` is called for each, in the model's order. With
-    `serial = True` on the approver the next one waits for the answer to the one before.
+    `serial = True` on the approver the next one waits for the answer to the one before. A `name` on
+    it is what the column `answered_by` of the table approvals shows, else its class.
     """
 
     async def decide(self, question: Question) -> AnswerWord | Answer:
-        """Answer one question; cancelled when the question is answered elsewhere or expires.
+        """The answer to one question: an `Answer`, or its bare word such as "allow".
 
-        An approver that raises counts as a refusal. An answer that can't be taken (arguments that
+        It is cancelled when the question is answered elsewhere or expires. An approver that raises counts as a refusal. An answer that can't be taken (arguments that
         don't fit) is asked for again, at most three times, with `question.problem`.
         """
         ...

@@ -7,7 +7,8 @@ A gate is a function ``gate(call, ctx) -> Decision | None`` or an object with on
     after(call, result, ctx) -> ToolResult    in model order, when the body has ended
 
 each sync or async. Gates return; the loop records. A user's gate can only tighten: `allow` and
-None leave the decision to the gates behind it.
+None leave the decision to the gates behind it. A gate is asked again when a question about the call
+was answered, and of arguments that a person has changed: what it says must depend on the call only.
 """
 
 from __future__ import annotations
@@ -42,23 +43,40 @@ Action = Literal["allow", "deny", "ask", "rewrite"]
 
 
 class ToolCall(NamedTuple):
-    """One call that has passed validation."""
+    """One call that has passed validation, as gates and approval handlers see it.
+
+    Parameters
+    ----------
+    tool
+        The tool; `name`, `risk` and `ref` are also here.
+    arguments
+        Plain JSON: parsed, repaired, defaults filled in, validated. To change them return
+        `nb.rewrite({…})`; changed in place they end the run with an error.
+    turn, step
+        Where it is, both from 1.
+    position
+        Place among the calls of the answer, from 0.
+    id
+        The id the provider sees; not unique within a session, `key` is.
+    bound
+        What the function is called with: (positional, keyword) arguments in its own types, a
+        `datetime` where `arguments` has text.
+    must_ask
+        Whether a gate in front has asked (`nb.ask`): its risk, a rule or the mode don't allow it then,
+        somebody must.
+    why
+        Why that gate asked.
+    """
 
     tool: Tool
     arguments: dict[str, Any]
-    """Plain JSON: parsed, repaired, defaults filled in, validated."""
     turn: int
     step: int
     position: int
-    """Place among the calls of the answer, from 0."""
     id: str
-    """The id the provider sees."""
     bound: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-    """What the function is called with."""
     must_ask: bool = False
-    """A gate in front has asked: neither its risk nor the mode may allow it, somebody must."""
     why: str | None = None
-    """Why that gate asked."""
 
     @property
     def name(self) -> str:
@@ -101,16 +119,28 @@ class ToolCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a gate decided; made by `nb.allow`, `nb.deny`, `nb.ask`, `nb.rewrite`."""
+    """What a gate decided; made by `nb.allow`, `nb.deny`, `nb.ask`, `nb.rewrite`.
+
+    Parameters
+    ----------
+    action
+        allow, deny, ask or rewrite.
+    why
+        Read by the model (deny) or by the person (ask).
+    arguments
+        Of rewrite: all arguments to go on with.
+    source
+        Who decided: guard (a gate of yours, or Stop), list, rule, mode, repeated (refused before in
+        this turn), remembered, handler, person, unattended, expired or budget.
+    rule
+        Which one decided: the rule, the remembered answer, the name of your gate.
+    """
 
     action: Action
     why: str = ""
-    """Read by the model (deny) or by the person (ask)."""
     arguments: Mapping[str, Any] | None = None
     source: str = "guard"
-    """guard, list, rule, mode, repeated, remembered, handler, person, unattended, expired, budget."""
     rule: str | None = None
-    """The rule or the remembered answer that decided."""
 
 
 def allow() -> Decision:
@@ -125,15 +155,31 @@ def allow() -> Decision:
 
 
 def deny(why: str = "not allowed") -> Decision:
-    """The call doesn't run; the model reads why."""
+    """The call doesn't run; the model reads why, the tables name the gate (column `rule`).
+
+    Examples
+    --------
+    >>> deny("too large").why
+    'too large'
+    """
     return Decision("deny", why)
 
 
 def ask(why: str = "") -> Decision:
-    """The call must be allowed by somebody: neither its risk nor the mode may allow it.
+    """The call must be allowed by somebody: its risk, an allow rule and the mode don't do it.
 
     Somebody is a person, an "always" that a person has said of this tool (whatever it was asked
     for then), the approval's handler, or, where nobody can be asked, `when_unattended`.
+
+    Parameters
+    ----------
+    why
+        Shown to the person.
+
+    Examples
+    --------
+    >>> ask("a large number").action
+    'ask'
     """
     return Decision("ask", why)
 
@@ -141,26 +187,45 @@ def ask(why: str = "") -> Decision:
 def rewrite(arguments: Mapping[str, Any]) -> Decision:
     """The call goes on with these arguments, validated again; the log keeps both.
 
+    Give all of them. Asking as well takes a second gate: a gate returns one decision.
+
     Examples
     --------
-    >>> rewrite({"limit": 5}).arguments
-    {'limit': 5}
+    >>> given = {"query": "owls", "limit": 500}
+    >>> rewrite({**given, "limit": 5}).arguments
+    {'query': 'owls', 'limit': 5}
     """
     return Decision("rewrite", arguments=dict(arguments))
 
 
 class ToolResult(NamedTuple):
-    """What came of a call."""
+    """What came of a call, as gates around and behind it see and return it.
+
+    Parameters
+    ----------
+    raw
+        The whole result as text (JSON where the tool gave structured data).
+    shown
+        What the model reads instead of `raw`; None = all of it.
+    status
+        ok; error (the body raised, or the arguments didn't fit); denied; timeout; aborted (stopped);
+        abandoned (stopped, but the body may still be running).
+    error_type
+        Class of the exception that the body raised, by name.
+    meta
+        Facts about the result for the tables, plain JSON (such as `truncated`).
+
+    Examples
+    --------
+    >>> ToolResult("a long text").but(shown="a …").text
+    'a …'
+    """
 
     raw: str
-    """The whole result as text (JSON where the tool gave structured data)."""
     shown: str | None = None
-    """What the model reads, if not all of `raw`."""
     status: Status = "ok"
     error_type: str | None = None
-    """Class of the exception that a body raised."""
     meta: Mapping[str, Any] = MappingProxyType({})
-    """Facts about the result for the tables, plain JSON (such as `truncated`)."""
 
     @property
     def text(self) -> str:
@@ -191,7 +256,7 @@ class GateContext(Protocol):
         ...
 
     def note(self, kind: str, data: Any = None) -> None:
-        """Put something into the log (table "notes"); `data` must be plain JSON."""
+        """Put something into the log (table notes); `data` must be plain JSON."""
         ...
 
     def deadline(self, seconds: float | None) -> AbstractContextManager[Any]:

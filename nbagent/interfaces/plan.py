@@ -24,25 +24,36 @@ __all__ = ["Budget", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
 class Budget:
     """Limits of what a run (or a whole session) may spend; None = no limit.
 
-    At 80 % of its model calls or tokens the model is asked, in each request, to finish. What is over the limit is
-    refused before it happens: a run then ends with `stop_reason="budget"`, a tool call beyond
-    `max_tool_calls` gets a refusal as its result.
+    At 80 % of its model calls or tokens the model is asked, in each request, to finish. What is over
+    the limit is refused before it happens: a run then ends with `stop_reason="budget"`, a tool call
+    beyond `max_tool_calls` gets a refusal as its result.
+
+    Parameters
+    ----------
+    max_model_calls
+        Answers asked of the model; a reviewer's retry counts, a repeat after an error does not.
+    max_tokens
+        Tokens read and written, of all attempts; checked before each model call, so the last one
+        may go beyond.
+    max_tool_calls
+        Calls that were allowed to run.
+    max_seconds
+        Of one run, waiting for people included.
+    per
+        What the three counts are of: "run" = each run anew, "session" = all runs of its session
+        together. `max_seconds` is always per run.
 
     Examples
     --------
-    >>> Budget(max_model_calls=20).per
+    >>> Budget(max_model_calls=20, max_seconds=60).per
     'run'
     """
 
     max_model_calls: int | None = None
-    """Answers asked of the model; a reviewer's retry counts, a repeat after an error does not."""
     max_tokens: int | None = None
-    """Tokens read and written, of all attempts; checked before each call."""
     max_tool_calls: int | None = None
     max_seconds: float | None = None
-    """Of one run, waiting for people included."""
     per: str = "run"
-    """"run" or "session"; `max_seconds` is always per run."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_calls", "max_tokens", "max_tool_calls"):
@@ -57,18 +68,26 @@ class Budget:
 class Recovery:
     """How often and how soon a failed model call is repeated.
 
+    Only what may pass is repeated: `error.recoverable`, such as an overloaded provider.
+
+    Parameters
+    ----------
+    attempts
+        Tries per model call, the first included: 3 = at most two repeats, 1 = none.
+    base_s
+        Seconds before the first repeat; doubled for each further one.
+    cap_s
+        The longest wait; a wait that the provider asks for wins, up to 60 s.
+
     Examples
     --------
-    >>> Recovery().attempts
-    3
+    >>> Recovery(attempts=1).base_s
+    0.5
     """
 
     attempts: int = 3
-    """Tries per model call, the first included; 1 = no repeats."""
     base_s: float = 0.5
-    """Seconds before the first repeat; doubled for each further one."""
     cap_s: float = 8.0
-    """The longest wait; a wait that the provider asks for wins, up to 60 s."""
 
     def __post_init__(self) -> None:
         check_whole("Recovery", "attempts", self.attempts)

@@ -2,8 +2,9 @@
 
 A reviewer is a function ``reviewer(attempt) -> Verdict | None``, sync or async; None accepts.
 Reviewers are asked in order, the first that does not accept wins; all of them share four retries
-per model call, then the answer passes. One that raises or takes longer than 30 s is left out of that
-answer and noted in the log.
+per model call, then the answer passes (action "noted" in the table verdicts, detail "gave way"). One
+that raises, returns something else or awaits longer than 30 s is left out of that answer: noted in
+the same table, and a warning of the logger "nbagent".
 """
 
 from __future__ import annotations
@@ -21,52 +22,82 @@ __all__ = ["Attempt", "Reviewer", "Verdict"]
 class Verdict:
     """What a reviewer says of an answer; made by `accept`, `retry` or `force`.
 
+    Parameters
+    ----------
+    action
+        accept, retry or force.
+    reason
+        A short key such as "no-digits", the same each time: rows are grouped by it and
+        `attempt.tally` counts it. Not empty, except with accept.
+    text
+        Of retry: what the model reads, as a reminder, when it is asked again. Of force: the answer
+        that stands in place of its own, calls included.
+    detail
+        What only people read, in the table verdicts: what exactly was found this time.
+
     Examples
     --------
-    >>> Verdict.retry("no-numbers", "Say it without digits.").action
+    >>> Verdict.retry("no-digits", "Say it without digits.", detail="found: 5").action
     'retry'
     """
 
     action: Literal["accept", "retry", "force"]
     reason: str = ""
-    """Key of the tally, a few words."""
     text: str = ""
-    """retry: what the model reads; force: the answer that replaces its own."""
     detail: str = ""
-    """For people; stands in the table."""
 
     @classmethod
     def accept(cls) -> Verdict:
-        """The answer may pass."""
+        """The answer may pass, unless a reviewer further on objects."""
         return cls("accept")
 
     @classmethod
     def retry(cls, reason: str, text: str, *, detail: str = "") -> Verdict:
-        """The model shall answer again, and is told `text`."""
+        """The model shall answer again, and is told `text`; this draft never enters the history."""
         return cls("retry", reason, text, detail)
 
     @classmethod
     def force(cls, reason: str, text: str, *, detail: str = "") -> Verdict:
-        """`text` is the answer; nobody is asked any more."""
+        """`text` is the answer, without tool calls; no reviewer is asked any more."""
         return cls("force", reason, text, detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One answer, as reviewers see it."""
+    """One answer of the model, as reviewers see it.
+
+    Parameters
+    ----------
+    message
+        The answer, with `text` and `calls`; one that was continued after the output limit comes
+        joined, in one piece.
+    messages
+        What was sent: the history, then the reminders.
+    n
+        1 for the first answer of this model call, 2 after one retry, … A model call is all that it
+        takes to get one answer that passes.
+    turn, step
+        Where it is, both from 1.
+    error
+        Why there is no answer, when repeats have given up; None as a rule. `message` is then empty:
+        accept lets the error end the run, force answers in its place.
+    tallies
+        How often each reason has sent this model call back; see `tally`.
+
+    Examples
+    --------
+    >>> answer = Message("assistant", "It is 5.")
+    >>> Attempt(message=answer, messages=(), n=1, turn=1, step=1).tally("no-digits")
+    0
+    """
 
     message: Message
-    """The answer; after a max-tokens continuation its text is the joined one."""
     messages: tuple[Message, ...]
-    """What was sent, reminders included."""
     n: int
-    """1 for the first answer of this model call, 2 after one retry, …"""
     turn: int
     step: int
     error: Exception | None = None
-    """Why there is no answer, if recovery has given up; `message` is then empty."""
     tallies: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How often each reason has sent this model call back."""
 
     @property
     def text(self) -> str:
@@ -79,7 +110,7 @@ class Attempt:
         return self.message.calls
 
     def tally(self, reason: str) -> int:
-        """How often `reason` has already sent this model call back."""
+        """How often verdicts of this reason, whoever gave them, have sent this model call back."""
         return self.tallies.get(reason, 0)
 
 
