@@ -61,12 +61,14 @@ class Agent:
     budget
         Limits of what a run may spend; none by default.
     reviewers
-        Judges of answers, `reviewer(attempt) -> Verdict | None`.
+        Judges of answers, `reviewer(attempt) -> Verdict | None`. `nb.DEFAULT_REVIEWERS` is empty
+        today; `[mine, *nb.DEFAULT_REVIEWERS]` is still the way to write it.
     gates
         Rules around calls, `gate(call, ctx) -> Decision | None`; your list replaces the default one,
-        so write `[mine, *nb.DEFAULT_GATES]`.
+        so write `[mine, *nb.DEFAULT_GATES]`. `explain_gates` shows what acts where.
     max_steps
-        Most answers of one turn.
+        Most answers of one turn; the last of them is told that it is. A turn that would need more
+        ends with `stop_reason="max_steps"`.
     session
         A session, or its path, that all runs continue; without it each run gets a fresh one.
     settings
@@ -76,7 +78,7 @@ class Agent:
     max_continuations
         How often in a row an answer that hit the output limit is continued.
     allowed_tools, disallowed_tools
-        Names; what is not allowed is refused, whoever asks.
+        Names; what is not allowed is refused and asked of nobody, though the model sees it.
     recovery
         How failed model calls are repeated.
 
@@ -146,7 +148,7 @@ class Agent:
         ui: UI = "auto",
         if_busy: Literal["queue", "raise"] = "queue",
     ) -> Result:
-        """Run until idle.
+        """The result of a run: the model answers and calls tools until there is nothing left to do.
 
         Parameters
         ----------
@@ -159,8 +161,9 @@ class Agent:
         settings
             Instead of the agent's own, for this run.
         ui
-            Who answers questions: "auto" (a terminal if there is one), "stdin", "none", or an
-            object with `async decide(question)`.
+            Who answers questions: "auto" (a person at the terminal; without one, and in notebooks,
+            the same as "none"), "stdin", "none" (nobody: `Approval.when_unattended` holds), an
+            object with `async decide(question)`, or `nb.ByHand()` (you, by `run.answer`).
         if_busy
             What to do while another run is on the session: wait in order, or raise `BusyError`.
 
@@ -186,7 +189,10 @@ class Agent:
         ui: UI = "auto",
         if_busy: Literal["queue", "raise"] = "queue",
     ) -> Result:
-        """The same, blocking; works in scripts and in notebook cells. Arguments as in `run`.
+        """The same as `run`, blocking; works in scripts and in notebook cells. Arguments as in `run`.
+
+        Ctrl-C stops the run as `Run.interrupt` does, then raises `KeyboardInterrupt`: what was
+        finished is in the session, `agent.last_run.result()` has the partial result.
 
         Raises
         ------
@@ -208,13 +214,24 @@ class Agent:
         ui: UI = "auto",
         if_busy: Literal["queue", "raise"] = "queue",
     ) -> Run:
-        """Start in the background: `await run`, `run.result()`, `run.events()`. Arguments as in `run`."""
+        """A run in the background, to steer, watch or answer. Arguments as in `run`.
+
+        `await run` or `run.result()` waits for it. On an event loop of your own (a script under
+        `asyncio.run`) it runs there, between your awaits; else on a thread of nbagent's.
+
+        Examples
+        --------
+        >>> import nbagent as nb
+        >>> run = nb.Agent(nb.models.Scripted(["Hello."])).start("Say hello.")
+        >>> run.result().text
+        'Hello.'
+        """
         run = self._start(prompt, session, deps, settings, ui, if_busy)
         return run.begin(here=_loop_is_running() and not bridge.in_kernel())
 
     @property
     def last_run(self) -> Run | None:
-        """The run that was started last."""
+        """The run that was started last, by any door; None before the first."""
         return self._last_run
 
     # -- changing the agent

@@ -36,7 +36,7 @@ DEFAULT_GATES: tuple[Any, ...] = (Control(), Permission(), Truncate(8_000), Time
 """The gates of an agent that is given none."""
 
 DEFAULT_REVIEWERS: tuple[Reviewer, ...] = ()
-"""The reviewers of an agent that is given none."""
+"""The reviewers of an agent that is given none; there are none yet."""
 
 _ORDER: dict[type, int] = {Control: 0, Permission: 2, Truncate: 3, Timeout: 4}
 _YOURS = 1
@@ -46,25 +46,41 @@ _YOURS = 1
 class Settings:
     """How the model is asked; what is not set is not sent.
 
+    Parameters
+    ----------
+    temperature
+        0 = the likeliest words, higher = more varied ones; None = as the provider likes.
+    max_tokens
+        Most tokens of one answer; one that was cut is continued (`Agent(max_continuations=…)`).
+    seed
+        For providers that can repeat an answer.
+    stop
+        A text, or several, at which the answer ends.
+    timeout_s
+        Seconds without a sign of life from the provider before a request counts as failed.
+    tool_choice
+        "auto", "required" (some tool), "none" or a tool's name. It holds for every request, so a run
+        that must call goes on until `max_steps`; for "once at least" there is `must_call`.
+    must_call
+        Names of tools. A final answer is sent back, once for each, until the tool has returned, been
+        refused or failed twice.
+    extra
+        Further fields of the provider's request, as they are.
+
     Examples
     --------
-    >>> Settings(temperature=0).to_dict()
-    {'temperature': 0}
+    >>> Settings(temperature=0, max_tokens=500).to_dict()
+    {'temperature': 0, 'max_tokens': 500}
     """
 
     temperature: float | None = None
     max_tokens: int | None = None
-    """Most tokens of one answer."""
     seed: int | None = None
     stop: str | Sequence[str] | None = None
     timeout_s: float = 120
-    """Seconds without a sign of life from the provider before a request counts as failed."""
     tool_choice: str = "auto"
-    """auto, required, none or a tool's name."""
     must_call: tuple[str, ...] | Sequence[str] = ()
-    """No final answer before each of these tools has returned, been refused, or failed twice."""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further fields of the provider's request, as they are."""
 
     def __post_init__(self) -> None:
         check_number("Settings", "temperature", self.temperature)

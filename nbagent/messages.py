@@ -38,13 +38,21 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A model's reasoning, sent back unchanged to the provider that wrote it."""
+    """A model's reasoning, sent back unchanged to the provider that wrote it.
+
+    Parameters
+    ----------
+    text
+        The reasoning, as far as the provider shows it.
+    signature
+        The provider's proof, opaque.
+    data
+        The provider's own block as JSON text, where it must go back whole.
+    """
 
     text: str
     signature: str | None = None
-    """The provider's proof, opaque."""
     data: str | None = None
-    """The provider's own block as JSON text, where it must go back whole."""
 
     def to_node(self) -> dict[str, Any]:
         """The part in log form."""
@@ -54,7 +62,16 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as the model wrote it.
+    """A tool call as the model wrote it; once it is read and checked it becomes a `ToolCall`.
+
+    Parameters
+    ----------
+    name
+        The tool, as the model wrote it.
+    arguments
+        JSON text, exactly as it came; `nb.call` makes it out of values.
+    id
+        The provider's id; not unique within a session (calls are keyed by turn, step, position).
 
     Examples
     --------
@@ -64,9 +81,7 @@ class Call:
 
     name: str
     arguments: str = "{}"
-    """JSON text, exactly as it came."""
     id: str = ""
-    """The provider's id; not unique within a session (calls are keyed by turn, step, position)."""
 
     def to_node(self) -> dict[str, Any]:
         """The part in log form."""
@@ -80,6 +95,17 @@ Part = Text | Thinking | Call
 class Message:
     """One message of a conversation.
 
+    Parameters
+    ----------
+    role
+        user, assistant or tool.
+    parts
+        A text, or pieces of the kinds `Text`, `Thinking`, `Call`, in order.
+    source
+        Who put it there if not the role itself: steer, harness, reviewer, the name of a reminder.
+    call_id, name
+        Of a tool message: the id of the call it answers, and the tool.
+
     Examples
     --------
     >>> Message("user", "hello").text
@@ -91,11 +117,8 @@ class Message:
     role: Role
     parts: tuple[Part, ...]
     source: str | None = None
-    """Who put it there if not the role itself: steer, harness, reviewer, the name of a reminder."""
     call_id: str | None = None
-    """Of a tool message: the id of the call it answers."""
     name: str | None = None
-    """Of a tool message: the tool's name."""
 
     def __init__(
         self,
@@ -152,7 +175,7 @@ class Message:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The message in chat form."""
+        """The message in the form of OpenAI's chat completions; reasoning is left out."""
         out: dict[str, Any] = {"role": self.role, "content": self.text}
         if self.calls:
             out["tool_calls"] = [
@@ -208,6 +231,20 @@ def _part(node: Mapping[str, Any]) -> Part:
 class Usage:
     """Tokens of one or several model calls; the counts are disjoint, so they add up to `total`.
 
+    Parameters
+    ----------
+    input_tokens
+        Tokens read that came from no cache.
+    output_tokens
+        Tokens written, reasoning not counted.
+    cache_read_tokens, cache_write_tokens
+        Tokens read from the provider's cache; tokens read and put into it.
+    reasoning_tokens
+        Tokens of reasoning.
+    estimated
+        Whether the provider gave no counts, of some call at least, and they were estimated from the
+        text.
+
     Examples
     --------
     >>> (Usage(10, 2) + Usage(1, 1)).total
@@ -215,14 +252,11 @@ class Usage:
     """
 
     input_tokens: int = 0
-    """Tokens read that came from no cache."""
     output_tokens: int = 0
-    """Tokens written, reasoning not counted."""
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = field(default=False, kw_only=True)
-    """True if the provider gave no counts and they were estimated from the text."""
 
     @property
     def total(self) -> int:

@@ -21,10 +21,26 @@ __all__ = ["Result"]
 
 
 class Result:
-    """The outcome of one run.
+    """The outcome of one run; made by it.
 
-    `stop_reason` is end_turn, max_steps, budget, interrupted, context_limit, or, on the partial
-    result that an error carries, model_error or error.
+    Attributes
+    ----------
+    text
+        The last answer that is not empty, of a run that was stopped as well.
+    stop_reason
+        Why the run ended: "end_turn" (the model was done), "max_steps", "budget", "interrupted"
+        (`run.interrupt`, Ctrl-C), "context_limit" (the request outgrew the model's window); on the
+        partial result that an error carries (`error.result`) "model_error" or "error".
+    truncated
+        Whether the answer was cut off by the output limit, after all continuations.
+    session
+        The session it ran on: all runs, also those before.
+
+    Examples
+    --------
+    >>> import nbagent as nb
+    >>> nb.Agent(nb.models.Scripted(["Hello."])).run_sync("Say hello.")
+    Result('Hello.', stop_reason='end_turn')
     """
 
     def __init__(
@@ -39,15 +55,13 @@ class Result:
     ) -> None:
         self.session = session
         self.text = text
-        """The last answer that is not empty."""
         self.stop_reason = stop_reason
         self.truncated = truncated
-        """Whether the answer was cut off by the output limit, after all continuations."""
         self._first, self._last = first, last
 
     @property
     def output(self) -> str:
-        """The answer."""
+        """The answer; the same as `text`."""
         return self.text
 
     @property
@@ -57,7 +71,7 @@ class Result:
 
     @property
     def events(self) -> Sequence[Event]:
-        """The events of this run."""
+        """The events of this run, from the session's log."""
         return self.session.log.events[self._first : self._last]
 
     @cached_property
@@ -73,7 +87,7 @@ class Result:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history that entered in this run, as the model sees it."""
+        """What entered the history in this run, as the model sees it; not the runs before."""
         surface = self.session.log.folds.surface
         pairs = zip(surface.seqs, surface.nodes, strict=False)
         return tuple(
@@ -103,7 +117,8 @@ class Result:
         Parameters
         ----------
         table
-            steps, events, messages, attempts, tools, verdicts, approvals, compactions, usage, notes.
+            steps, events, messages, attempts, tools, verdicts, approvals, compactions, usage, notes;
+            "steps", one row per accepted answer, is the one to begin with.
 
         Returns
         -------

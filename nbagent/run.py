@@ -37,7 +37,8 @@ _GOING: set[Run] = set()
 class Run:
     """One run of an agent; made by `agent.start`, `agent.run`, `agent.run_sync`.
 
-    `await run` or `run.result()` gives the `Result` or raises what ended the run.
+    `await run` or `run.result()` gives the `Result` or raises what ended the run. `pending`,
+    `answer`, `steer`, `followup` and `interrupt` may be called from any thread.
     """
 
     def __init__(
@@ -173,7 +174,10 @@ class Run:
         return self._outcome()
 
     def result(self, timeout: float | None = None) -> Result:
-        """Wait for the end, blocking; not from the run's own thread.
+        """The result, waiting for the end; blocks, so not from the run's own thread.
+
+        Ctrl-C stops the run as `interrupt` does, then raises `KeyboardInterrupt`; calling this again
+        gives the partial result.
 
         Parameters
         ----------
@@ -256,7 +260,7 @@ class Run:
         self._act(lambda state: state.send("next_turn", text))
 
     def pending(self) -> list[Question]:
-        """The open questions, in the model's order."""
+        """The open questions, in the model's order; none where nobody can be asked (see `ui=`)."""
         state = self._state
         return [] if state is None else [w.question for w in list(state.questions.values())]
 

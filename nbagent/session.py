@@ -11,12 +11,17 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
+
 from nbagent.errors import BusyError, ConfigError, SessionError
 from nbagent.log import Events, Log, Report
+from nbagent.messages import Message
 from nbagent.stores.jsonl import JsonlStore
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nbagent.frames.explain import Explanation
 
 __all__ = ["RunQueue", "Session", "as_session"]
 
@@ -159,6 +164,19 @@ class Session:
 
         return build(self.log, table)
 
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole history, as the model will see it in the next run."""
+        return tuple(Message.from_node(orjson.loads(n)) for n in list(self.log.folds.surface.nodes))
+
+    def explain(
+        self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None
+    ) -> Explanation:
+        """The exact request behind an answer; see `Result.explain`. The last turn if not given."""
+        from nbagent.frames import explain
+
+        return explain(self.log, step, turn, attempt)
+
     def verify(self) -> Report:
         """Rebuild all that the model saw from the stored bytes, and say whether it holds.
 
@@ -186,7 +204,7 @@ class Session:
     def __repr__(self) -> str:
         where = f" at {self.location}" if self.location else ""
         runs = self.log.folds.turn.run
-        return f"<Session {self.id[:8]}{where}: {runs} runs, {len(self.log)} events>"
+        return f"<Session {self.id[:8]}{where}: {_count(runs, 'run')}, {_count(len(self.log), 'event')}>"
 
 
 _OPEN: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
@@ -227,3 +245,7 @@ def as_session(given: Session | str | os.PathLike[str] | None) -> Session:
         return Session.open(given)
     msg = f"session must be an nb.Session or the path of one, not {type(given).__name__}"
     raise ConfigError(msg)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

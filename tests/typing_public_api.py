@@ -36,9 +36,7 @@ def my_gate(call: nb.ToolCall, ctx: nb.GateContext) -> nb.Decision | None:
 
 
 class Slow:
-    async def around(
-        self, call: nb.ToolCall, ctx: nb.GateContext, following: Any
-    ) -> nb.ToolResult:
+    async def around(self, call: nb.ToolCall, ctx: nb.GateContext, following: Any) -> nb.ToolResult:
         with ctx.deadline(5):
             return await following(call)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import orjson
@@ -16,6 +17,9 @@ from nbagent.log import Log, Report, verify
 from nbagent.stores.jsonl import JsonlStore
 
 Damage = Callable[[list[bytes], int], list[bytes]]
+
+
+_numbers = count()
 
 
 def main(folder: Path) -> int:
@@ -42,7 +46,9 @@ def main(folder: Path) -> int:
             seqs = named(records, place)
             if report.ok or not set(seqs) & {seq for seq, _ in report.problems}:
                 faults.append(f"{form} {type_}: {name} at {seqs} gave {report}")
-    sys.stdout.write(f"{sessions} sessions, {events} events verified; damaged: {dict(damaged)} event types\n")
+    sys.stdout.write(
+        f"{sessions} sessions, {events} events verified; damaged: {dict(damaged)} event types\n"
+    )
     sys.stdout.write("\n".join(faults))
     return 1 if faults or not sessions else 0
 
@@ -85,7 +91,7 @@ DAMAGES: dict[str, Damage] = {"alter": alter, "swap": swap, "drop": drop}
 
 def save(log: Log, folder: Path, *, files: bool = True) -> None:
     """Write a log in both forms: canonical lines, and records if it has a store."""
-    number = len(list(folder.iterdir()))
+    number = next(_numbers)
     lines = b"\n".join([log.header_line, *log.lines])
     (folder / f"{number:05}.lines").write_bytes(lines + b"\n")
     if files and isinstance(log.store, JsonlStore) and log.store.path.is_file():

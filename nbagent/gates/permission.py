@@ -40,28 +40,48 @@ Handler = Callable[[ToolCall], "str | Awaitable[str]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """Who may run what.
+    """Who may run what: by risk, by rules, by your code, by a person.
+
+    Parameters
+    ----------
+    mode
+        "interactive": what is readonly runs, the rest asks. "plan": the same, and neither an allow
+        rule nor a remembered yes lets the rest run. "auto": what no rule or gate stops runs. "deny":
+        what is not readonly is refused.
+    rules
+        Texts `action ref` or `action ref(argument=pattern, …)`, or made by `nb.rule`; action is
+        allow, ask or deny, ref a tool's name, `domain/name` or a whole `cap://…`; `*` at the end of a
+        name or pattern stands for the rest. Any deny that fits wins, otherwise the first rule that
+        fits. Patterns match an argument's text: a convenience, no sandbox.
+    remember
+        How long an "always" answer holds: "agent" = as long as the agent object, "session" = with
+        the session's log, None = such answers can't be given.
+    handler
+        Code that is asked before a person: `handler(call: ToolCall) -> "allow" | "deny" | "ask"`,
+        sync or async; "ask" leaves it to the person. It is asked about all that no rule, no
+        remembered answer and not the mode "auto" has decided, readonly tools too (except in mode
+        "plan"). It may be asked more than once for one call, since calls are looked at again after
+        each answer. One that raises, says something else or awaits longer than `timeout_s` refuses.
+    when_unattended
+        What becomes of a question where nobody can be asked: "deny" or "allow".
+    timeout_s
+        Seconds after which a question counts as refused; None = never.
 
     Examples
     --------
-    >>> Approval(rules=["allow search"]).mode
+    >>> Approval(rules=["allow search", "deny shell(cmd=rm *)"]).mode
     'interactive'
+    >>> def small_files(call: ToolCall) -> str:
+    ...     return "allow" if len(call.arguments.get("text", "")) < 1000 else "ask"
+    >>> approval = Approval(handler=small_files, timeout_s=60)
     """
 
     mode: Literal["interactive", "plan", "auto", "deny"] = "interactive"
-    """interactive: readonly runs, the rest asks. plan: asks for all that is not readonly, whatever
-    is remembered. auto: runs what no rule stops. deny: only readonly runs."""
     rules: Sequence[str | Rule] = ()
-    """`action ref[(arg=pattern, …)]`; argument patterns are a convenience, no sandbox."""
     remember: Literal["agent", "session"] | None = "agent"
-    """How long an "always" answer holds: as long as the agent object, or with the session's log."""
     handler: Handler | None = None
-    """Asked before a person; takes the `ToolCall`, gives "allow", "deny" or "ask". It is asked anew
-    whenever the call is looked at again; one that fails, or is slower than `timeout_s`, refuses."""
     when_unattended: Literal["deny", "allow"] = "deny"
-    """What becomes of questions where nobody can be asked."""
     timeout_s: float | None = 600
-    """Seconds after which a question counts as refused; None = never."""
     parsed: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:

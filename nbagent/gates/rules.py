@@ -21,7 +21,18 @@ FORM = "after the action comes a tool's name, domain/name or cap://kind/domain/n
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; the first allow or ask that matches holds, any deny that matches wins.
+    """One rule; any deny that matches wins, otherwise the first allow or ask that matches holds.
+
+    Usually written as text, `"deny shell(cmd=rm *)"`, or made by `nb.rule`.
+
+    Parameters
+    ----------
+    action
+        allow, ask or deny.
+    ref
+        A tool's name, `domain/name`, or a whole `cap://kind/domain/name@version`; `*` at the end.
+    arguments
+        (argument, pattern): exact, `prefix*` or `*`; all must match, a missing argument does not.
 
     Raises
     ------
@@ -31,9 +42,7 @@ class Rule:
 
     action: Literal["allow", "ask", "deny"]
     ref: str
-    """A tool's name, `domain/name`, or a whole `cap://kind/domain/name@version`; `*` at the end."""
     arguments: tuple[tuple[str, str], ...] = ()
-    """(argument, pattern): exact, `prefix*` or `*`; all must match, a missing argument does not."""
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
@@ -87,7 +96,7 @@ class Rule:
 
 
 def rule(action: str, ref: str, /, **arguments: Any) -> Rule:
-    """A rule without spelling it as text.
+    """A rule without spelling it as text: action, tool, and a pattern for each argument that counts.
 
     Raises
     ------

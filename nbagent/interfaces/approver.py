@@ -61,10 +61,11 @@ class Answer:
     Parameters
     ----------
     decision
-        "allow" or "deny" this call; "always_allow" or "always_deny" it and all later calls of the
-        tool, whatever their arguments; "edit": run it with other arguments (see `edit`).
+        "allow" or "deny" this call; "always_allow" or "always_deny" it and later calls of the tool,
+        whatever their arguments, for as long as `Approval.remember` says; "edit": run it with other
+        arguments (see `edit`).
     reason
-        Of a refusal: the model reads it.
+        Stands in the tables; that of a refusal is read by the model.
     arguments
         Of an edit, and of nothing else: all arguments to run with, validated like the model's own.
 
@@ -91,14 +92,14 @@ class ByHand:
     >>> save = nb.Tool("save", "Save.", {"type": "object"}, lambda: "saved", risk="mutating")
     >>> agent = nb.Agent(nb.models.Scripted([nb.call("save"), "Done."]), tools=[save])
     >>> run = agent.start("go", ui=nb.ByHand())
-    >>> while not run.pending():
+    >>> while not run.pending() and not run.done():
     ...     pass
     >>> run.answer(run.pending()[0].id, "allow")
     >>> run.result().text
     'Done.'
     """
 
-    async def decide(self, question: Question) -> AnswerWord | Answer:
+    async def decide(self, question: Question) -> str | Answer:
         """Wait until the question is answered elsewhere, or expires."""
         return await asyncio.get_running_loop().create_future()
 
@@ -123,10 +124,11 @@ class Approver(Protocol):
     it is what the column `answered_by` of the table approvals shows, else its class.
     """
 
-    async def decide(self, question: Question) -> AnswerWord | Answer:
+    async def decide(self, question: Question) -> str | Answer:
         """The answer to one question: an `Answer`, or its bare word such as "allow".
 
-        It is cancelled when the question is answered elsewhere or expires. An approver that raises counts as a refusal. An answer that can't be taken (arguments that
-        don't fit) is asked for again, at most three times, with `question.problem`.
+        It is cancelled when the question is answered elsewhere or expires. An approver that raises
+        counts as a refusal. An answer that can't be taken (arguments that don't fit) is asked for
+        again, at most three times, with `question.problem`.
         """
         ...

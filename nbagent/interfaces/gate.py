@@ -62,8 +62,8 @@ class ToolCall(NamedTuple):
         What the function is called with: (positional, keyword) arguments in its own types, a
         `datetime` where `arguments` has text.
     must_ask
-        Whether a gate in front has asked (`nb.ask`): its risk, a rule or the mode don't allow it then,
-        somebody must.
+        Whether a gate in front has asked (`nb.ask`): then its risk, an allow rule and the mode don't
+        allow it, somebody must.
     why
         Why that gate asked.
     """
@@ -130,7 +130,7 @@ class Decision:
     arguments
         Of rewrite: all arguments to go on with.
     source
-        Who decided: guard (a gate of yours, or Stop), list, rule, mode, repeated (refused before in
+        Who decided: guard (a gate of yours, or a stop), list, rule, mode, repeated (refused before in
         this turn), remembered, handler, person, unattended, expired or budget.
     rule
         Which one decided: the rule, the remembered answer, the name of your gate.
@@ -242,7 +242,7 @@ class GateContext(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """True after Stop."""
+        """True once the run was asked to stop."""
         ...
 
     @property

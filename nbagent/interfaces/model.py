@@ -150,14 +150,28 @@ class Nodes(list[bytes]):
 
 @dataclass(frozen=True)
 class Request:
-    """Exactly what the model sees: header + choice + history + reminders."""
+    """Exactly what the model sees: header + choice + history + reminders.
+
+    Read it by `instructions`, `tools`, `settings`, `tool_choice` and `messages`.
+
+    Parameters
+    ----------
+    header
+        Model, instructions, tools and settings.
+    nodes, length
+        The history as canonical JSON, and how many of its nodes belong to this request.
+    tail
+        Reminders at the end of this one request, never history.
+    choice
+        What this one request offers where it differs from the header.
+    session_id
+        The session's id.
+    """
 
     header: Header
     nodes: Nodes
     length: int
-    """How many of the nodes belong to this request."""
     tail: tuple[Message, ...] = ()
-    """Reminders at the end of this one request, never history."""
     choice: Choice | None = None
     session_id: str = ""
 

@@ -22,7 +22,18 @@ RISKS = ("unspecified", "readonly", "mutating", "dangerous")
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A preview of a change, shown as a diff in an approval."""
+    """A preview of a change, shown as a diff where the call is asked about.
+
+    Parameters
+    ----------
+    old, new
+        The text as it is, and as it would be.
+
+    Examples
+    --------
+    >>> Diff("10 owls", "12 owls").new
+    '12 owls'
+    """
 
     old: str
     new: str
@@ -44,9 +55,9 @@ class ArgumentsError(Exception):
 
 
 class ToolContext(Protocol):
-    """What a tool body may know of its run: the first parameter if it is annotated so.
+    """What a tool body may know of its run: `ctx: nb.ToolContext` as its first parameter.
 
-    It is not part of the tool's schema.
+    The model doesn't see that parameter.
     """
 
     @property
@@ -56,12 +67,12 @@ class ToolContext(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """True after Stop or a time-out: long sync bodies look here and return."""
+        """True after a stop or a time-out: long sync bodies look here and return."""
         ...
 
     @property
     def call(self) -> Any:
-        """The `ToolCall`."""
+        """The `ToolCall` that the body serves."""
         ...
 
     @property
@@ -74,7 +85,7 @@ class ToolContext(Protocol):
         ...
 
     def note(self, kind: str, data: Any = None) -> None:
-        """Put something into the log (table "notes"); `data` must be plain JSON."""
+        """Put something into the log (table notes); `data` must be plain JSON."""
         ...
 
 

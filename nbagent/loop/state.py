@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -178,18 +178,20 @@ class RunState:
             self.notice("approver-failed", text)
             self._close(waiting, Answer("deny", text), name)
 
-    async def _decide(self, channel: Approver, question: Question) -> AnswerWord | Answer:
+    async def _decide(self, channel: Approver, question: Question) -> str | Answer:
         if getattr(channel, "serial", False) is not True:
             return await channel.decide(question)
         async with self._serial:
             return await channel.decide(question)
 
-    def _try(self, id_: str, said: Answer | AnswerWord, by: str) -> str:
+    def _try(self, id_: str, said: Answer | str, by: str) -> str:
         """Take an answer if it is still wanted; gives why it can't be taken, if so."""
         if id_ not in self.questions:
             return ""
         try:
-            self.answer(id_, said if isinstance(said, Answer) else Answer(said), by)
+            self.answer(
+                id_, said if isinstance(said, Answer) else Answer(cast("AnswerWord", said)), by
+            )
         except ConfigError as error:
             return str(error)
         return ""

@@ -71,6 +71,10 @@ def reply(
 
     Parameters
     ----------
+    text, calls
+        What it says, and the calls it asks for (see `call`): one, or several at once.
+    thinking
+        Its reasoning.
     usage
         What the model reports; None = it reports nothing (it is then estimated and marked).
     finish

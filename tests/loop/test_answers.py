@@ -121,7 +121,8 @@ async def test_the_tally_resets_with_the_next_model_call():
 
 async def test_a_reviewer_that_raises_or_hangs_or_lies_is_noted_and_left_out():
     def broken(attempt: nb.Attempt) -> nb.Verdict:
-        raise ValueError("oh")
+        msg = "oh"
+        raise ValueError(msg)
 
     def lying(attempt: nb.Attempt) -> Any:
         return "yes"

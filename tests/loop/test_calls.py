@@ -39,7 +39,7 @@ async def write(text: str) -> str:
 @pytest.mark.parametrize("ids", [("", ""), ("x", "x"), ("x", "")])
 async def test_calls_with_empty_or_equal_ids_all_run_and_get_ids_of_their_own(ids: tuple[str, str]):
     """F-B1."""
-    calls = [nb.Call("echo", '{"text": "%d"}' % n, id_) for n, id_ in enumerate(ids)]
+    calls = [nb.Call("echo", f'{{"text": "{n}"}}', id_) for n, id_ in enumerate(ids)]
     agent = agent_of(calls, "done", tools=[echo])
     result = await agent.run("go")
     assert list(result.tool_calls["result"]) == ["0", "1"]
@@ -235,7 +235,8 @@ async def test_what_a_tool_raises_is_a_result_and_the_run_goes_on():
     @nb.tool(risk="readonly")
     def broken() -> None:
         """Break."""
-        raise KeyError("x")
+        key = "x"
+        raise KeyError(key)
 
     @nb.tool(risk="readonly")
     def leave() -> None:

@@ -363,7 +363,9 @@ async def test_an_agent_shows_itself():
     result = await run
     assert "Result('x'" in repr(result)
     assert "x" in repr(run)
-    assert "1 runs" in repr(result.session)
+    assert "1 run," in repr(result.session)
+    assert [m.text for m in result.session.messages] == ["go", "x"]
+    assert result.session.explain().history[0].text == "go"
 
 
 async def test_every_request_of_a_long_conversation_is_a_history_that_providers_accept():

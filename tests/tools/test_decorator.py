@@ -114,9 +114,7 @@ def test_without_a_docstring_the_name_is_the_description():
 
 
 def test_settings_go_to_the_tool():
-    made = tool(
-        lookup, name="find-it", risk="readonly", domain="web", tags=["a"], timeout_s=3
-    )
+    made = tool(lookup, name="find-it", risk="readonly", domain="web", tags=["a"], timeout_s=3)
     assert made.ref == "cap://tool/web/find-it@1"
     assert (made.tags, made.timeout_s) == (("a",), 3)
     assert made.runs_beside({})

@@ -1,4 +1,4 @@
-"""Faults in the loop, the log and the assembly that gates and answers bring to light."""
+"""Faults in the loop, the log and the assembly that gates and answers once brought to light."""
 
 from __future__ import annotations
 
