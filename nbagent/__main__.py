@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -194,7 +194,8 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
     # Tables as wide as this terminal: a cell in front, which is taken away again.
     first: Any = new_code_cell(wide)
     notebook.cells.insert(0, first)
-    with TemporaryDirectory() as name:
+    with ExitStack() as stack:
+        name = stack.enter_context(TemporaryDirectory())
         # The kernel that is installed as "python3" may belong to another environment.
         write_kernel_spec(Path(name) / "here")
         client = NotebookClient(
@@ -208,16 +209,19 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
         manager.connection_file = str(Path(name) / "kernel.json")
         if os.name == "posix":  # local sockets; by TCP ipykernel warns that it is not encrypted
             manager.transport = "ipc"
+        # What the kernel's own machinery says, not the cells: of interest only if it dies.
+        log = stack.enter_context((Path(name) / "kernel.log").open("w+"))
         try:
             # Cell by cell: `client.execute` takes Ctrl-C for itself and stumbles over it.
-            with client.setup_kernel():
+            with client.setup_kernel(stderr=log):
                 client.execute_cell(first, 0, store_history=False)
                 for index, cell in enumerate(notebook.cells[1:], 1):
                     with progress.of(cell):
                         client.execute_cell(cell, index)
                 client.set_widgets_metadata()
         except (CellControlSignal, DeadKernelError, RuntimeError) as error:
-            return progress.failed(error)
+            log.seek(0)
+            return progress.failed(error, log.read()[-2_000:])
         finally:
             notebook.cells.remove(first)
     return None
@@ -246,10 +250,10 @@ class _Progress:
         finally:
             _say(f"  {time.monotonic() - since:5.1f} s")
 
-    def failed(self, error: BaseException) -> str:
-        """What to tell the reader about it."""
+    def failed(self, error: BaseException, log: str) -> str:
+        """What to tell the reader about it; `log` is what the kernel said of itself."""
         name, value = getattr(error, "ename", None), getattr(error, "evalue", "")
-        said = f"{name}: {value}" if name else str(error).strip()
+        said = f"{name}: {value}" if name else f"{str(error).strip()}\n{log}".rstrip()
         return f"cell {self._number} of the notebook failed ({self._heading}):\n{clean(said)}"
 
 

@@ -36,8 +36,7 @@ def test_every_public_name_has_a_docstring_that_begins_with_one_line():
 def test_public_methods_have_docstrings():
     for name in ("Agent", "Run", "Result", "Session", "Tool", "Message", "Usage"):
         owner: Any = getattr(nb, name)
-        names: list[str] = [member for member in vars(owner) if not member.startswith("_")]
-        for member in names:
+        for member in [member for member in dir(owner) if member[0] != "_"]:
             value = inspect.getattr_static(owner, member)
             if callable(value) or isinstance(value, property):
                 assert inspect.getdoc(value), f"{name}.{member}"
