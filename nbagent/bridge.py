@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +18,7 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _pool: ToolPool | None = None
 THREADS = 128
+_logger = logging.getLogger("nbagent")
 
 
 def agent_loop() -> asyncio.AbstractEventLoop:
@@ -23,17 +26,32 @@ def agent_loop() -> asyncio.AbstractEventLoop:
     global _loop  # noqa: PLW0603 - one thread per process
     with _lock:
         if _loop is None or _loop.is_closed():
-            _loop = asyncio.new_event_loop()
-            thread = threading.Thread(
-                target=_serve, args=(_loop,), name="nbagent-loop", daemon=True
-            )
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_serve, args=(loop,), name="nbagent-loop", daemon=True)
             thread.start()
+            _loop = loop  # only now: Ctrl-C may come at any line
         return _loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
-    loop.run_forever()
+    while not loop.is_closed():
+        # It serves all agents: what one tool's task raises (SystemExit) or stops must not end it.
+        try:
+            loop.run_forever()
+        except BaseException:
+            _logger.exception("something on the loop thread tried to end it; it goes on")
+
+
+def _forget() -> None:
+    """In a forked child the threads of the parent are gone: begin anew."""
+    global _loop, _pool, _lock  # noqa: PLW0603 - one of each per process
+    _loop = _pool = None
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def on_agent_loop() -> bool:

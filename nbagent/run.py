@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import CancelledError as FutureCancelledError
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from nbagent import bridge
-from nbagent.errors import BusyError, ConfigError, NestingError
+from nbagent.errors import BusyError, ConfigError, NestingError, SessionError
 from nbagent.events import Event
 from nbagent.interfaces.approver import Answer, AnswerWord, Approver, Question
 from nbagent.interfaces.plan import Plan
@@ -69,23 +69,57 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._finished: Future[Result] = Future()
         self._first: int | None = None
-        self._place = self._queue.enter(self)
-        if self._place is not None and if_busy == "raise":
-            self._queue.give_up(self)
-            msg = f"{session!r} has a run in progress; wait for it, or leave out if_busy"
-            raise BusyError(msg)
+        self._if_busy = if_busy
+        self._place: Future[bool] | None = None
 
     # -- starting; called by the agent
 
     def begin(self, *, here: bool) -> Run:
-        """Start, on the running loop (`here`) or on the loop thread."""
-        if here:
-            self._loop = asyncio.get_running_loop()
-            self._task = self._loop.create_task(self._main())
-        else:
-            self._loop = bridge.agent_loop()
-            asyncio.run_coroutine_threadsafe(self._main(), self._loop)
+        """Start, on the running loop (`here`) or on the loop thread.
+
+        Raises
+        ------
+        BusyError
+            If another run is on the session and this one shall not wait.
+        """
+        self._loop = asyncio.get_running_loop() if here else bridge.agent_loop()
+        try:
+            self._place = self._queue.enter(self)
+            if self._place is not None and self._if_busy == "raise":
+                msg = f"{self.session!r} has a run in progress; wait for it, or leave out if_busy"
+                raise BusyError(msg)  # noqa: TRY301
+            if here:
+                self._task = self._loop.create_task(self._main())
+                self._task.add_done_callback(self._over)
+            else:
+                coroutine = self._main()
+                asyncio.run_coroutine_threadsafe(coroutine, self._loop).add_done_callback(
+                    self._over
+                )
+        except BaseException:  # Ctrl-C may come at any line
+            self._drop()
+            raise
         return self
+
+    def _drop(self) -> None:
+        """Give up the place in the queue, wherever this run stands in it."""
+        if not self._queue.give_up(self):
+            self._queue.leave(self)
+
+    def _over(self, _: object) -> None:
+        """The task has ended; a task that was cancelled before it began has left nothing behind."""
+        if not self._finished.done():
+            self._drop()
+            self._finished.set_exception(asyncio.CancelledError("the run never began"))
+
+    def lost(self) -> bool:
+        """Whether the run can never go on, since its loop is closed; it has then failed."""
+        if self._finished.done() or self._loop is None or not self._loop.is_closed():
+            return self._finished.done() and self._loop is not None and self._loop.is_closed()
+        msg = "the event loop of the run was closed while it went on; the next run repairs the session"
+        with contextlib.suppress(InvalidStateError):
+            self._finished.set_exception(SessionError(msg))
+        return True
 
     async def _main(self) -> None:
         """The run's one task: never raises, the outcome stands in the future."""
@@ -120,8 +154,7 @@ class Run:
                 return Ending("interrupted"), None
         except BaseException:
             # Cancelled in the queue. If the place was given meanwhile, it must be given back.
-            if not self._queue.give_up(self):
-                self._queue.leave(self)
+            self._drop()
             raise
         log, token = self.session.log, None
         try:
@@ -155,6 +188,9 @@ class Run:
         return self._wait().__await__()
 
     async def _wait(self) -> Result:
+        if not self.done() and self.session.id in _inside.get():
+            msg = "a run can't be awaited from inside itself: it would wait for its own end"
+            raise NestingError(msg)
         here = asyncio.get_running_loop()
         waiter: asyncio.Future[Any]
         task = self._task if here is self._loop else None
@@ -164,7 +200,7 @@ class Run:
                 await waiter
             else:
                 # The beat: the kernel's stop button does not wake a loop that has nothing to do.
-                while not waiter.done():
+                while not waiter.done() and not self.lost():
                     await asyncio.wait({waiter}, timeout=BEAT_S)
         except asyncio.CancelledError:
             if not self._finished.done():
@@ -189,7 +225,7 @@ class Run:
             raise NestingError(msg)
         end = None if timeout is None else time.monotonic() + timeout
         try:
-            while not self._finished.done():
+            while not self._finished.done() and not self.lost():
                 left = BEAT_S if end is None else min(BEAT_S, end - time.monotonic())
                 if left <= 0:
                     msg = f"the run goes on after {timeout:g} s"
@@ -217,7 +253,7 @@ class Run:
     def _on_own_thread(self) -> bool:
         state = self._state
         if state is not None and state.thread == threading.get_ident():
-            return True
+            return state.loop.is_running()
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:

@@ -7,9 +7,9 @@ import os
 import threading
 import weakref
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
@@ -26,22 +26,32 @@ if TYPE_CHECKING:
 __all__ = ["RunQueue", "Session", "as_session"]
 
 
+class Waiter(Protocol):
+    """Somebody who runs or waits."""
+
+    def lost(self) -> bool:
+        """Whether it can never go on, since its loop is closed."""
+        ...
+
+
 class RunQueue:
     """Who may run on a session: one at a time, in the order of asking, across threads and loops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holder: object | None = None
-        self._waiting: deque[tuple[object, Future[bool]]] = deque()
+        self._holder: Waiter | None = None
+        self._waiting: deque[tuple[Waiter, Future[bool]]] = deque()
 
     @property
     def busy(self) -> bool:
         """Whether a run is in progress or waits."""
         return self._holder is not None
 
-    def enter(self, who: object) -> Future[bool] | None:
+    def enter(self, who: Waiter) -> Future[bool] | None:
         """Take the place if it is free (None), or queue for it (a future that becomes True)."""
         with self._lock:
+            if self._holder is not None and self._holder.lost():
+                self._next()
             if self._holder is None:
                 self._holder = who
                 return None
@@ -49,25 +59,32 @@ class RunQueue:
             self._waiting.append((who, future))
             return future
 
-    def give_up(self, who: object) -> bool:
+    def give_up(self, who: Waiter) -> bool:
         """Leave the queue; False if the place was given already."""
         with self._lock:
             for entry in self._waiting:
                 if entry[0] is who:
                     self._waiting.remove(entry)
-                    entry[1].set_result(False)
+                    with contextlib.suppress(InvalidStateError):  # who waited was cancelled
+                        entry[1].set_result(False)
                     return True
         return False
 
-    def leave(self, who: object) -> None:
+    def leave(self, who: Waiter) -> None:
         """Give the place to the next."""
         with self._lock:
-            if self._holder is not who:
-                return
-            self._holder = None
-            if self._waiting:
-                self._holder, future = self._waiting.popleft()
-                future.set_result(True)
+            if self._holder is who:
+                self._next()
+
+    def _next(self) -> None:
+        """Give the place to the first that can still take it; the lock is held."""
+        self._holder = None
+        while self._holder is None and self._waiting:
+            who, future = self._waiting.popleft()
+            if who.lost() or not future.set_running_or_notify_cancel():
+                continue
+            self._holder = who
+            future.set_result(True)
 
 
 class Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -18,6 +19,12 @@ from nbagent.loop.state import RunState
 from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, scrub
 
 __all__ = ["Generated", "attempt"]
+
+UNNAMED = "unnamed_tool"
+"""In place of a name that a model left out."""
+
+BREATH = 256
+"""Items of a stream after which other things get their turn, if it never waits by itself."""
 
 
 class Generated(NamedTuple):
@@ -101,7 +108,7 @@ def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
 
 
 async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> None:
-    append = state.log.append
+    append, count = state.log.append, 0
     item: Item
     async with aclosing(_generator(state.plan.model.stream(prepared))) as stream:
         async for item in stream:
@@ -112,6 +119,9 @@ async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> 
                     gathered.first = time.perf_counter()
                 append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
                 gathered.add(item)
+                count += 1
+                if count % BREATH == 0:
+                    await asyncio.sleep(0)
             elif type(item) is Block:
                 gathered.blocks[item.index] = item.part
                 gathered.order.setdefault(item.index, None)
@@ -182,6 +192,8 @@ class _Gathered:
             for index in self.order:
                 part = self._part(index)
                 if type(part) is Call:
+                    if not part.name:  # it could never be sent back
+                        part = Call(UNNAMED, part.arguments, part.id)
                     if not part.id or part.id in ids:
                         part = Call(part.name, part.arguments, self._fresh_id(len(ids)))
                     ids.add(part.id)

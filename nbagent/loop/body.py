@@ -75,7 +75,9 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
         )
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result for the model
         return _failed(state, call, error)
-    except (SystemExit, KeyboardInterrupt) as error:
+    except GeneratorExit:
+        raise  # the coroutine itself is being closed
+    except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and _on_main_thread():
             raise  # the person's own Ctrl-C
         return _failed(state, call, RuntimeError(f"it raised {error!r}"), type(error).__name__)

@@ -66,7 +66,9 @@ class _Cancellable:
         if self.fired or self._task is None:
             return
         self.fired = True
-        if asyncio.current_task() is self._task:
+        if self._task.get_loop().is_closed():
+            return  # nobody is there to be cancelled
+        if asyncio.current_task(self._task.get_loop()) is self._task:
             # Called from inside the body itself: it may return without awaiting anything, and a
             # cancellation that is due but not delivered can't be taken back (before Python 3.13).
             asyncio.get_running_loop().call_soon(self._cancel_late)

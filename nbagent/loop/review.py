@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections import defaultdict
@@ -167,6 +168,10 @@ async def _ask(state: RunState, name: str, reviewer: Any, view: Attempt) -> Verd
         what = f"it returned {verdict!r}, not a Verdict with a reason"
     except Stopped:
         raise
+    except asyncio.CancelledError as error:
+        if state.token.task is not None and state.token.task.cancelling():
+            raise
+        what = f"what it awaited was cancelled ({error!r})"
     except Exception as error:  # noqa: BLE001 - a reviewer that fails must not stop the run
         what = f"{type(error).__name__}: {error}"
     _logger.warning("reviewer `%s` is left out of this answer: %s", name, what)

@@ -60,12 +60,23 @@ def close_calls(state: RunState) -> None:
 class _Batch:
     """All calls of one answer."""
 
-    __slots__ = ("_answered", "_signalled", "_woken", "committed", "failure", "slots", "state")
+    __slots__ = (
+        "_answered",
+        "_signalled",
+        "_woken",
+        "committed",
+        "failure",
+        "over",
+        "slots",
+        "state",
+    )
 
     def __init__(self, state: RunState) -> None:
         self.state = state
         self.slots = [Slot(n, c.arguments) for n, c in enumerate(state.folds.calls.calls)]
         self.committed = 0
+        self.over = False
+        """Whether all results stand: what ends now ends too late."""
         self.failure: BaseException | None = None
         """What a gate around a body raised inside its task."""
         self._woken: asyncio.Future[None] | None = None
@@ -88,9 +99,11 @@ class _Batch:
                 at = end
             state.token.check()
         except BaseException:
-            await self._drain()
-            state.close_questions("interrupt")
-            self._give_up()
+            try:
+                await self._drain()
+            finally:  # also if it is cancelled once more
+                state.close_questions("interrupt")
+                self._give_up()
             raise
         finally:
             state.wake = outer
@@ -224,7 +237,9 @@ class _Batch:
         self.state.token.check()
         for slot in ready:
             slot.started = True
-            slot.running = asyncio.create_task(self._run_task(slot))
+            task = asyncio.create_task(self._run_task(slot))
+            if not task.done():  # it may be, where tasks begin at once
+                slot.running = task
 
     async def _run_task(self, slot: Slot) -> None:
         began, state = time.perf_counter(), self.state
@@ -232,10 +247,10 @@ class _Batch:
             result = await run_body(state, slot.called(), slot)
         except asyncio.CancelledError:
             result = aborted(slot)
-        except Exception as error:  # noqa: BLE001 - of a gate around the body: ends the run, see above
+        except BaseException as error:  # noqa: BLE001 - of a gate around it: ends the run, see above
             self.failure = self.failure or error
             result = aborted(slot)
-        if slot.result is not None:  # it was given up: the result stands already
+        if slot.result is not None or self.over:  # it was given up: the result stands already
             name = slot.called().name
             state.notice(
                 "late-result", f"`{name}`, given up before, has ended: {result.text[:500]}"
@@ -303,6 +318,7 @@ class _Batch:
 
     def _give_up(self) -> None:
         """Results for all calls, without asking anybody any more."""
+        self.over = True
         for slot in self.slots[self.committed :]:
             look_at(self.state, slot)
             result = slot.result or aborted(slot)
