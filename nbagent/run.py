@@ -71,6 +71,8 @@ class Run:
         self._first: int | None = None
         self._if_busy = if_busy
         self._place: Future[bool] | None = None
+        self._ended = False
+        """Whether the task has come to its end; a loop that is closed before leaves it unended."""
 
     # -- starting; called by the agent
 
@@ -108,14 +110,16 @@ class Run:
 
     def _over(self, _: object) -> None:
         """The task has ended; a task that was cancelled before it began has left nothing behind."""
-        if not self._finished.done():
+        if not self._ended:
+            self._ended = True
             self._drop()
-            self._finished.set_exception(asyncio.CancelledError("the run never began"))
+            with contextlib.suppress(InvalidStateError):
+                self._finished.set_exception(asyncio.CancelledError("the run never began"))
 
     def lost(self) -> bool:
         """Whether the run can never go on, since its loop is closed; it has then failed."""
-        if self._finished.done() or self._loop is None or not self._loop.is_closed():
-            return self._finished.done() and self._loop is not None and self._loop.is_closed()
+        if self._ended or self._loop is None or not self._loop.is_closed():
+            return False
         msg = "the event loop of the run was closed while it went on; the next run repairs the session"
         with contextlib.suppress(InvalidStateError):
             self._finished.set_exception(SessionError(msg))
@@ -128,8 +132,10 @@ class Run:
         try:
             ending, first = await self._run()
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits for the run
+            self._ended = True
             self._finished.set_exception(error)
             return
+        self._ended = True
         log = self.session.log
         last = len(log) if first is not None else 0
         result = Result(
@@ -182,7 +188,7 @@ class Run:
 
     def done(self) -> bool:
         """Whether the run has ended."""
-        return self._finished.done()
+        return self._finished.done() or self.lost()
 
     def __await__(self) -> Generator[Any, None, Result]:
         return self._wait().__await__()
@@ -233,7 +239,7 @@ class Run:
                 self._peek(left)
         except KeyboardInterrupt:
             self.interrupt("keyboard interrupt", by="outer")
-            while not self._finished.done():
+            while not self.done():
                 self._peek(BEAT_S)
             raise
         return self._outcome()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from nbagent.errors import ModelError, SessionError, TruncatedStreamError
+from nbagent.errors import ModelError, SessionError, TransportError, TruncatedStreamError
 from nbagent.events import model as events
 from nbagent.events.disk import chunk_data
 from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
@@ -70,6 +70,16 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
     except Exception as error:
         gathered.close("error", failure=error)
         state.log.append("attempt/discarded", {"why": "failed"})
+        raise
+    except asyncio.CancelledError:
+        task = state.token.task
+        if task is not None and not task.cancelling():
+            # Nobody has cancelled this run: something that the model awaited was cancelled.
+            error = TransportError("the stream was cancelled from inside of the model")
+            gathered.close("error", failure=error)
+            return Generated(gathered.message(), "error", request, error)
+        gathered.close("aborted")
+        _keep_prefix(state, gathered)
         raise
     except BaseException:
         gathered.close("aborted")

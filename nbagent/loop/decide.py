@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -244,7 +245,13 @@ async def awaited(state: RunState, value: Any) -> Any:
         return value
     result: Any = None
     with Scope(state.token) as scope:
-        result = await value
+        try:
+            result = await value
+        except asyncio.CancelledError as error:
+            if state.token.task is not None and state.token.task.cancelling():
+                raise
+            msg = "a gate awaited something that was cancelled elsewhere"
+            raise RuntimeError(msg) from error
     if scope.fired:
         raise Stopped
     return result

@@ -170,7 +170,9 @@ class RunState:
                 text = self._try(question.id, said, name)
                 if not text:
                     return
-        except (Exception, asyncio.CancelledError) as error:
+        except GeneratorExit:
+            raise  # the coroutine itself is being closed
+        except BaseException as error:
             if question.id not in self.questions:
                 raise  # it was cancelled, since an answer came from elsewhere
             text = f"the approver failed ({type(error).__name__}: {error})"

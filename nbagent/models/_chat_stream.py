@@ -64,6 +64,13 @@ class Reader:
 
     def _read(self, payload: bytes) -> Sequence[Item]:
         try:
+            return self._understood(payload)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            # Something has another shape than the wire's: a list for a text, a text for a list.
+            raise self._unreadable(payload) from None
+
+    def _understood(self, payload: bytes) -> Sequence[Item]:
+        try:
             chunk = orjson.loads(payload)
         except orjson.JSONDecodeError:
             chunk = self._odd(payload)
@@ -75,9 +82,9 @@ class Reader:
         if fields.get("error"):
             text = self._target.redact(payload.decode("utf-8", "replace"))
             raise error_in_stream(fields["error"], host=self._target.host, body=text)
-        if fields.get("usage"):
+        if isinstance(fields.get("usage"), dict) and fields["usage"]:
             self._usage = fields["usage"]  # running totals: the last one counts
-        if "timings" in fields:
+        if isinstance(fields.get("timings"), dict):
             self._timings = fields["timings"]
         choices = fields.get("choices")
         if not choices:
@@ -168,12 +175,12 @@ class Reader:
                 _count(times, "prompt_n"), _count(times, "predicted_n"), _count(times, "cache_n")
             )
         prompt, completion = _count(used, "prompt_tokens"), _count(used, "completion_tokens")
-        details = used.get("prompt_tokens_details") or _NOTHING
+        details = used.get("prompt_tokens_details")
         cached = _count(details, "cached_tokens") or _count(used, "prompt_cache_hit_tokens")
         written = _count(details, "cache_write_tokens")
         cached = min(cached, prompt)
         written = min(written, prompt - cached)
-        reasoning = _count(used.get("completion_tokens_details") or _NOTHING, "reasoning_tokens")
+        reasoning = _count(used.get("completion_tokens_details"), "reasoning_tokens")
         if _count(used, "total_tokens") != prompt + completion + reasoning:
             reasoning = min(reasoning, completion)
             completion -= reasoning
@@ -331,6 +338,6 @@ def _merged(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def _count(counts: dict[str, Any], key: str) -> int:
-    value = counts.get(key)
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
+def _count(counts: object, key: str) -> int:
+    value = cast("dict[str, Any]", counts).get(key) if isinstance(counts, dict) else None
+    return int(value) if isinstance(value, int | float) and 0 < value < 1 << 53 else 0
