@@ -197,6 +197,7 @@ def test_output_needs_execute(tmp_path: Path):
     assert "--execute" in failed(done)
 
 
+@pytest.mark.slow
 def test_a_failing_cell_is_named_and_the_notebook_is_not_changed(tmp_path: Path):
     path = _installed(tmp_path, ["print('fine')", "1 / 0", "print('never')"])
     before = path.read_bytes()
@@ -212,12 +213,14 @@ def test_a_failing_cell_is_named_and_the_notebook_is_not_changed(tmp_path: Path)
     assert [len(cell.get("outputs", [])) for cell in cells] == [0, 1, 1, 0]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_dies_is_a_failure(tmp_path: Path):
     _installed(tmp_path, ["import os; os._exit(3)"])
     said = failed(nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path))
     assert "cell 1 of the notebook failed" in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_ctrl_c_ends_the_kernel_and_the_command_quietly(tmp_path: Path):
     _installed(tmp_path, ["import os; print(os.getpid())", "import time; time.sleep(60)"])
@@ -236,6 +239,7 @@ def test_ctrl_c_ends_the_kernel_and_the_command_quietly(tmp_path: Path):
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_the_kernel_is_this_interpreter_and_the_tagged_cells_are_printed(tmp_path: Path):
     _installed(tmp_path, ["import sys; print(sys.executable)", "6 * 7"], tags=["answer", "tools"])
     done = nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path)

@@ -10,6 +10,8 @@ from textwrap import dedent
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process each
+
 HEAD = '''
 import asyncio, multiprocessing, sys, threading, time
 import nbagent as nb
@@ -479,7 +481,6 @@ def test_a_second_cancellation_while_bodies_are_stopped_keeps_them_out_of_later_
 # -- Ctrl-C while a run is being started
 
 
-@pytest.mark.slow
 def test_ctrl_c_at_any_line_of_starting_a_run_leaves_the_session_and_the_process_usable() -> None:
     bad: list[tuple[int, str]] = []
     for line in range(40, 80):
