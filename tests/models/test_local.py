@@ -127,6 +127,7 @@ def test_without_constraint_tools_go_into_the_wire_s_own_field() -> None:
 # ---- with the model ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_a_forced_call_is_made_with_valid_arguments() -> None:
     what = request(
@@ -178,6 +179,7 @@ async def once_more(check: Callable[[int], Any]) -> None:
         await check(2)
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_it_looks_up_saves_and_answers_with_the_value() -> None:
     async def check(seed: int) -> None:
@@ -191,6 +193,7 @@ async def test_it_looks_up_saves_and_answers_with_the_value() -> None:
     await once_more(check)
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_it_looks_up_and_answers_without_saving() -> None:
     async def check(seed: int) -> None:
@@ -201,6 +204,7 @@ async def test_it_looks_up_and_answers_without_saving() -> None:
     await once_more(check)
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_the_answer_streams_and_ends_with_its_first_sentence() -> None:
     what = request(Message("user", "Tell me about owls."), choice=Choice("none", ()))
@@ -214,6 +218,7 @@ async def test_the_answer_streams_and_ends_with_its_first_sentence() -> None:
     assert end.usage.output_tokens > 3
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_an_answer_that_the_limit_cuts_gives_no_half_call() -> None:
     what = request(Message("user", "Note the owl."), choice=Choice("save_note"), max_tokens=12)
@@ -224,12 +229,14 @@ async def test_an_answer_that_the_limit_cuts_gives_no_half_call() -> None:
     assert end.finish == "max_tokens"
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_a_prompt_beyond_the_window_is_an_overflow() -> None:
     with pytest.raises(ContextOverflowError):
         await asked(Local(), request(Message("user", "owl " * 6000)))
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_leaving_a_stream_frees_the_model_for_the_next_question() -> None:
     model = Local(constrain_tools=False)
@@ -243,6 +250,7 @@ async def test_leaving_a_stream_frees_the_model_for_the_next_question() -> None:
     assert time.monotonic() - started < 10  # 2000 tokens take some 25 s and more
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_warming_reads_the_examples_ahead() -> None:
     model = Local(n_ctx=2048)
@@ -254,6 +262,7 @@ async def test_warming_reads_the_examples_ahead() -> None:
     assert end.usage.cache_read_tokens > 500
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_the_server_answers_only_who_has_its_key() -> None:
     import httpx
@@ -266,6 +275,7 @@ async def test_the_server_answers_only_who_has_its_key() -> None:
     assert answer.status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 def test_a_process_that_used_it_ends_silently_and_soon() -> None:
     script = """
