@@ -27,7 +27,7 @@ from nbagent.folds import CHECKS, STEPS, Folds
 from nbagent.interfaces.store import Store, Stored, Torn
 from nbagent.messages import scrub
 
-__all__ = ["Events", "Log", "Report", "verify"]
+__all__ = ["Events", "Log", "Report", "collector_paused", "verify"]
 
 FORMAT = 1
 """Version of the log's form; a higher one in a file is refused."""
@@ -384,7 +384,7 @@ class Log:
         lines, first = self.lines, len(self.lines)
         reader = Reader.after(self._writer, self._checksum)
         try:
-            with _collector_paused():
+            with collector_paused():
                 for row in _read(reader, stored.records, self.folds, self._place()):
                     lines.append(row.line)
         except BaseException:
@@ -427,7 +427,7 @@ def _verify(
     folds, reader = Folds(), Reader(header, created)
     problems: list[tuple[int, str]] = []
     try:
-        with _collector_paused():
+        with collector_paused():
             for _ in _read(reader, records, folds, "the log"):
                 pass
             if len(records) < known:
@@ -543,8 +543,8 @@ class Events(Sequence[Event]):
 
 
 @contextlib.contextmanager
-def _collector_paused() -> Generator[None, None, None]:
-    # A bulk load makes many objects that stay; the collector would walk them again and again.
+def collector_paused() -> Generator[None, None, None]:
+    """Keep the collector from walking a bulk load's many objects again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

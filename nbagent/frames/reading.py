@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +12,7 @@ import orjson
 if TYPE_CHECKING:
     from nbagent.log import Log
 
-__all__ = ["Entry", "Reading", "collector_paused", "opening", "read", "type_of"]
+__all__ = ["Entry", "Reading", "opening", "read", "type_of"]
 
 
 class Entry(NamedTuple):
@@ -112,15 +110,3 @@ def _entries(session_id: str, lines: Sequence[bytes], first: int, end: int) -> l
         elif type_ == "turn/end":
             turn = step = attempt = None
     return entries
-
-
-@contextmanager
-def collector_paused() -> Generator[None]:
-    """Keep the collector from walking a bulk load's many objects again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

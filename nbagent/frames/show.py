@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from nbagent.escape import clean
 from nbagent.frames.model_tables import total
-from nbagent.frames.reading import Reading, collector_paused, read
+from nbagent.frames.reading import Reading, read
 from nbagent.frames.story import tell
 from nbagent.frames.tables import TABLES
 from nbagent.frames.text_table import text_table
 from nbagent.frames.tool_tables import Approval
+from nbagent.log import collector_paused
 
 if TYPE_CHECKING:
     from nbagent.log import Log

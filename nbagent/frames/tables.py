@@ -10,8 +10,9 @@ from nbagent.errors import ConfigError
 from nbagent.frames.columns import Column, build
 from nbagent.frames.log_tables import COMPACTIONS, EVENTS, NOTES
 from nbagent.frames.model_tables import ATTEMPTS, MESSAGES, STEPS, USAGE, VERDICTS
-from nbagent.frames.reading import collector_paused, read
+from nbagent.frames.reading import read
 from nbagent.frames.tool_tables import APPROVALS, TOOLS
+from nbagent.log import collector_paused
 
 if TYPE_CHECKING:
     import pandas as pd

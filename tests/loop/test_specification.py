@@ -415,12 +415,12 @@ def test_an_error_finish_is_a_failed_attempt():
 def test_a_session_that_nobody_holds_can_be_opened_again(tmp_path: Path):
     """design §10: one writer; the lock ends with the object, not only with the process."""
 
-    def once() -> None:
-        nb.Agent(Scripted(["x"])).run_sync("go", session=tmp_path / "log.jsonl")
+    def once() -> str:
+        return nb.Agent(Scripted(["x"])).run_sync("go", session=tmp_path / "log.jsonl").text
 
-    once()
+    assert once() == "x"
     gc.collect()
-    once()
+    assert once() == "x"
 
 
 @pytest.mark.damages_files
@@ -446,6 +446,8 @@ def test_two_may_open_a_path_before_either_writes(tmp_path: Path):
     other_process(path, "first")
     nb.Agent(Scripted(["mine"])).run_sync("second", session=session)
     session.close()
+    assert [message.text for message in session.messages] == ["first", "one", "second", "mine"]
+    assert session.verify().ok
 
 
 @pytest.mark.damages_files
