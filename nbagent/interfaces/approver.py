@@ -121,7 +121,8 @@ class Approver(Protocol):
 
     Several questions may be open at once: `decide` is called for each, in the model's order. With
     `serial = True` on the approver the next one waits for the answer to the one before. A `name` on
-    it is what the column `answered_by` of the table approvals shows, else its class.
+    it is what the column `answered_by` of the table approvals shows, else its class. With a method
+    `tell(text)` it also gets the lines that a person must see, such as that a request is repeated.
     """
 
     async def decide(self, question: Question) -> str | Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, cast
 import orjson
 
 from nbagent.errors import ConfigError
+from nbagent.escape import clean
 from nbagent.events import approval, note, session
 from nbagent.folds.denials import key_of
 from nbagent.interfaces.approver import ANSWERS, Answer, AnswerWord, Approver, Question
@@ -24,6 +26,7 @@ from nbagent.loop.cancel import Deadline, Token, Watchdog
 
 __all__ = ["GateContext", "Open", "RunState"]
 
+_logger = logging.getLogger("nbagent")
 
 MOST_ASKS = 3
 """How often one approver is asked the same question when its answer can't be taken."""
@@ -140,6 +143,20 @@ class RunState:
     def notice(self, kind: str, text: str) -> None:
         """Something a person should see; kept for the next run if this one is over."""
         self.post(lambda: self._note("notice", note.notice(kind, text)))
+
+    def tell(self, kind: str, text: str) -> None:
+        """Something a person must see now: a notice, and one line where they look.
+
+        That is the log `nbagent` (standard error, unless the program has set up logging), and then
+        also the channel that asks them, if it can `tell`.
+        """
+        self.notice(kind, text)
+        line = " ".join(clean(text).split())
+        _logger.warning("%s", line)
+        tell = getattr(self.channel, "tell", None)
+        if callable(tell) and _logger.hasHandlers():
+            with contextlib.suppress(Exception):  # who looks on can't stop a run
+                tell(line)
 
     def _note(self, type_: str, data: dict[str, Any], *, ignorable: bool = False) -> None:
         if self.active:

@@ -77,6 +77,11 @@ class StdinApprover:
             waiting.gone = True
 
 
+    def tell(self, text: str) -> None:
+        """Show one line."""
+        self._desk.tell(text)
+
+
 class _Waiting:
     """A question, and where its answer goes."""
 
@@ -120,6 +125,10 @@ class _Desk:
                 return
             self._open = True
         threading.Thread(target=self._serve, name="nbagent-stdin", daemon=True).start()
+
+    def tell(self, text: str) -> None:
+        """Show one line."""
+        self._write(f"{clean(text)}\n")
 
     def _serve(self) -> None:
         while True:
