@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -236,6 +237,8 @@ def _preview(call: ToolCall) -> Any:
 async def awaited(state: RunState, value: Any) -> Any:
     """What a gate returned, awaited where it is to be; Stop cuts that short.
 
+    What bodies have ended with is written before: it must not be lost while a gate takes its time.
+
     Raises
     ------
     Stopped
@@ -246,7 +249,10 @@ async def awaited(state: RunState, value: Any) -> Any:
     result: Any = None
     with Scope(state.token) as scope:
         try:
-            result = await value
+            with contextlib.closing(value) if hasattr(value, "close") else contextlib.nullcontext():
+                if state.log.dirty:
+                    await state.log.barrier()
+                result = await value
         except asyncio.CancelledError as error:
             if state.token.task is not None and state.token.task.cancelling():
                 raise
