@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -249,10 +248,7 @@ async def awaited(state: RunState, value: Any) -> Any:
     result: Any = None
     with Scope(state.token) as scope:
         try:
-            with contextlib.closing(value) if hasattr(value, "close") else contextlib.nullcontext():
-                if state.log.dirty:
-                    await state.log.barrier()
-                result = await value
+            result = await (_written_first(state, value) if state.log.dirty else value)
         except asyncio.CancelledError as error:
             if state.token.task is not None and state.token.task.cancelling():
                 raise
@@ -261,6 +257,16 @@ async def awaited(state: RunState, value: Any) -> Any:
     if scope.fired:
         raise Stopped
     return result
+
+
+async def _written_first(state: RunState, value: Awaitable[Any]) -> Any:
+    try:
+        await state.log.barrier()
+    except BaseException:
+        if inspect.iscoroutine(value):
+            value.close()
+        raise
+    return await value
 
 
 def not_a(gate: Any, given: Any, wanted: str) -> str:
