@@ -1,7 +1,8 @@
 """The log of one session: append an event, freeze it, fold it, make it durable, verify it.
 
 An append costs the same however long the log is. It checks that the event may come now, encodes it
-once, chains the checksum, adds the line, and hands the dict to the folds. Nothing is written to the
+once, chains the checksum, adds the line, and hands the dict to the folds. Secrets are masked before,
+so that everything behind it, the model included, sees the mark in their place. Nothing is written to the
 store before a barrier asks for it; the records are made then, from the lines.
 """
 
@@ -11,6 +12,8 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
+import re
 import time
 import uuid
 import weakref
@@ -27,6 +30,7 @@ from nbagent.events.disk import PACKED, RUN_MS, Reader, Row, Writer, marks
 from nbagent.folds import CHECKS, STEPS, Folds
 from nbagent.interfaces.store import Store, Stored, Torn
 from nbagent.messages import scrub
+from nbagent.redact import Mask, mask_of
 
 __all__ = ["Events", "Log", "Report", "collector_paused", "verify"]
 
@@ -80,6 +84,8 @@ class Log:
         Gives the time of events.
     until_damage
         Read a damaged log as far as it is whole; nothing can be written to it then.
+    redact
+        Texts and patterns that are masked in all that is appended, as the environment's secrets are.
 
     Raises
     ------
@@ -107,6 +113,8 @@ class Log:
         "late",
         "left",
         "lines",
+        "mask",
+        "redact",
         "seeded",
         "speakers",
         "store",
@@ -124,6 +132,7 @@ class Log:
         cwd: str | None = None,
         clock: Callable[[], int] = now_ms,
         until_damage: bool = False,
+        redact: Sequence[str | re.Pattern[str]] = (),
     ) -> None:
         self.store = store
         self.sync = sync
@@ -152,6 +161,10 @@ class Log:
         self._displaced = False
         """Whether the store was found to hold something else than this log."""
         self._watchers: tuple[Callable[[], None], ...] = ()
+        self.redact = tuple(redact)
+        self.mask: Mask | None = None
+        """What is masked; as of the last `look_for_secrets`."""
+        self.look_for_secrets()
         stored = store.load() if store is not None else Stored(None, [])
         if stored.torn is not None:
             position, length, _ = stored.torn
@@ -196,6 +209,14 @@ class Log:
 
     # -- writing
 
+    def look_for_secrets(self) -> None:
+        """Mask what the environment holds now, from the next event on."""
+        self.mask = mask_of(self.redact, os.environ)
+
+    def masked(self, text: str) -> str:
+        """A text as it will stand in the log."""
+        return text if self.mask is None else self.mask.text(text)
+
     def append(
         self, type_: str, data: dict[str, Any], *, ignorable: bool = False, batch: int = 0
     ) -> int:
@@ -222,6 +243,9 @@ class Log:
             body = orjson.dumps(data)
         except TypeError:
             data = scrub(data)
+            body = orjson.dumps(data)
+        if self.mask is not None and self.mask.hits(body):
+            data = self.mask.value(data)
             body = orjson.dumps(data)
         if ignorable or batch:
             body += marks(ignorable=ignorable, batch=batch)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +18,7 @@ import orjson
 from nbagent.errors import BusyError, ConfigError, SessionError
 from nbagent.log import Events, Log, Report
 from nbagent.messages import Message, scrub
+from nbagent.redact import check_redact
 from nbagent.stores.jsonl import JsonlStore
 
 if TYPE_CHECKING:
@@ -90,6 +93,15 @@ class RunQueue:
 class Session:
     """A conversation with all that happened in it; stays in memory unless it is opened on a path.
 
+    Parameters
+    ----------
+    redact
+        Texts (of 4 characters at least) and compiled patterns that are masked wherever text enters:
+        prompts, answers, results, errors, notes. The model reads the mask, too; a tool gets what
+        the model wrote. Values (of 12 characters at least) of environment variables named `*_KEY`,
+        `*_TOKEN` or `*_SECRET` are masked always. Patterns are looked for line by line in what
+        streams.
+
     Examples
     --------
     >>> session = Session()
@@ -97,8 +109,8 @@ class Session:
     (0, True)
     """
 
-    def __init__(self) -> None:
-        self.log = Log(cwd=_folder())
+    def __init__(self, *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
+        self.log = Log(cwd=_folder(), redact=check_redact(redact))
         """The log behind the session; append-only."""
         self.queue = RunQueue()
         """Who runs on it, and who waits."""
@@ -111,6 +123,7 @@ class Session:
         sync: bool = False,
         steal: bool = False,
         until_damage: bool = False,
+        redact: Sequence[str | re.Pattern[str]] = (),
     ) -> Session:
         """The session of that file; a fresh one if there is none yet.
 
@@ -129,6 +142,8 @@ class Session:
         until_damage
             Read a damaged log up to the damaged line, which `session.damage` names; a session of
             its own that can only be read.
+        redact
+            As in `Session`: what is masked from now on; not stored, so give it each time.
 
         Raises
         ------
@@ -141,7 +156,7 @@ class Session:
         SessionError
             If the file can't be read.
         """
-        text = _path(path)
+        text, secrets = _path(path), check_redact(redact)
         try:
             store = JsonlStore(text)
         except (OSError, RuntimeError) as error:  # symbolic links in a circle, no home folder
@@ -157,9 +172,12 @@ class Session:
                 session.log.abandon()
                 session = None
             if session is None:
-                session = cls._of(Log(store, sync=sync, cwd=_folder()))
+                session = cls._of(Log(store, sync=sync, cwd=_folder(), redact=secrets))
                 weakref.finalize(session, _let_go, session.log)
                 _OPEN[store.location] = session
+            elif secrets:
+                session.log.redact = tuple(dict.fromkeys((*session.log.redact, *secrets)))
+                session.log.look_for_secrets()
         if steal:
             session.log.acquire(steal=True)
         return session

@@ -13,7 +13,7 @@ import orjson
 from nbagent.events import tool as events
 from nbagent.interfaces.approver import Question
 from nbagent.interfaces.gate import Decision, ToolCall, ToolResult
-from nbagent.interfaces.tool import ArgumentsError
+from nbagent.interfaces.tool import ArgumentsError, Diff
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.slot import Slot, refused, unknown
 from nbagent.loop.state import RunState
@@ -32,7 +32,7 @@ def parse(state: RunState, slot: Slot) -> None:
         slot.result = unknown(asked.name, state.plan.tools)
         return
     try:
-        arguments = state.plan.read(tool, asked.arguments)
+        arguments = state.plan.read(tool, slot.text)
     except ArgumentsError as error:
         slot.result = ToolResult(f"Error: {error}", status="error", error_type="ArgumentsError")
         return
@@ -58,6 +58,8 @@ def look_at(state: RunState, slot: Slot) -> None:
         data["arguments"] = slot.call.arguments
     if slot.repaired:
         data["repaired"] = slot.repaired
+    if slot.position in state.unmasked:
+        data["masked"] = True
     state.log.append("tool/call", data)
 
 
@@ -213,22 +215,28 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
         ref=call.ref,
         risk=call.risk,
         why=decision.why,
-        arguments=orjson.loads(
-            call.canonical
-        ),  # whoever answers may do with its copy what he likes
+        arguments=_masked(state, orjson.loads(call.canonical)),
         description=call.tool.description,
-        preview=_preview(call),
+        preview=_preview(state, call),
         rememberable=call.risk != "dangerous" and state.plan.remember is not None,
         expires_ms=data.get("expires"),
     )
     state.ask(question, call)
 
 
-def _preview(call: ToolCall) -> Any:
+def _masked(state: RunState, value: Any) -> Any:
+    """What is shown of a call: questions end up in notebooks and reprs."""
+    return value if state.log.mask is None else state.log.mask.value(value)
+
+
+def _preview(state: RunState, call: ToolCall) -> Any:
     if call.tool.preview is None:
         return None
     try:
-        return call.tool.preview(orjson.loads(call.canonical))
+        shown = call.tool.preview(orjson.loads(call.canonical))
+        if isinstance(shown, Diff):
+            return Diff(_masked(state, shown.old), _masked(state, shown.new))
+        return _masked(state, shown)
     except Exception as error:  # noqa: BLE001 - a preview is a courtesy
         return f"(the preview failed: {type(error).__name__}: {error})"
 

@@ -21,7 +21,7 @@ from nbagent.interfaces.gate import ToolResult
 from nbagent.loop.body import run_body
 from nbagent.loop.cancel import Scope
 from nbagent.loop.decide import awaited, decide, look_at, not_a, parse, put_question, settle
-from nbagent.loop.slot import NOT_STARTED, UNKNOWN_OUTCOME, Slot, abandoned, aborted, withheld
+from nbagent.loop.slot import UNKNOWN_OUTCOME, Slot, abandoned, aborted, not_started, withheld
 from nbagent.loop.state import RunState
 
 __all__ = ["close_calls", "run_calls"]
@@ -54,7 +54,7 @@ def close_calls(state: RunState) -> None:
         if call.done is not None:
             data = events.result(position, raw=None, status=call.done.get("status", "ok"))
         else:
-            raw = UNKNOWN_OUTCOME if call.decision == "allow" else NOT_STARTED
+            raw = UNKNOWN_OUTCOME if call.decision == "allow" else not_started(masked=call.masked)
             data = events.result(position, raw=raw, status="aborted", error="Aborted")
         state.log.append("tool/result", data)
 
@@ -75,7 +75,11 @@ class _Batch:
 
     def __init__(self, state: RunState) -> None:
         self.state = state
-        self.slots = [Slot(n, c.arguments) for n, c in enumerate(state.folds.calls.calls)]
+        unmasked = state.unmasked
+        self.slots = [
+            Slot(n, unmasked.get(n, call.arguments))
+            for n, call in enumerate(state.folds.calls.calls)
+        ]
         self.committed = 0
         self.over = False
         """Whether all results stand: what ends now ends too late."""
@@ -323,10 +327,12 @@ class _Batch:
         shown, text = result.shown, result.text
         if slot.edited:
             shown = f"[The person changed the arguments before it ran.]\n{text}"
-        done = self.state.folds.calls.calls[slot.position].done
+        done, raw = self.state.folds.calls.calls[slot.position].done, result.raw
+        if done is not None and done["raw"] == self.state.log.masked(raw):
+            raw = None
         data = events.result(
             slot.position,
-            raw=None if done is not None and done["raw"] == result.raw else result.raw,
+            raw=raw,
             shown=shown,
             status=result.status,
             error=result.error_type,
