@@ -12,8 +12,8 @@ import orjson
 from nbagent.errors import ModelError, RefusedError, ServerError, TruncatedStreamError
 from nbagent.interfaces.model import Block, Delta, End, Item
 from nbagent.messages import Call, Thinking, Usage, scrub
-from nbagent.models._http import Target
 from nbagent.models._http_errors import error_in_stream, shorten
+from nbagent.models._target import Target
 
 __all__ = ["Reader"]
 

@@ -22,7 +22,7 @@ from nbagent.models._chat_request import Translations, dumps, message, parameter
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import SMALL, choose
 from nbagent.models._constrained_wire import Constrained, opening
-from nbagent.models._http import Target
+from nbagent.models._target import Target
 from nbagent.models.fetch import weights_path
 
 __all__ = ["Local", "weights_path"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from nbagent.errors import AuthError, ConfigError
 from nbagent.interfaces.model import Item, Prepared, Request
@@ -14,7 +13,7 @@ from nbagent.models._chat_request import Translations, dumps, message, parameter
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import LARGE
 from nbagent.models._constrained_wire import Constrained
-from nbagent.models._http import Target
+from nbagent.models._target import Target
 
 __all__ = ["OpenAIChat"]
 
@@ -31,7 +30,8 @@ class OpenAIChat:
         The model's name as the server knows it.
     base_url
         Where the server is, up to and without "/chat/completions"; default: the environment's
-        OPENAI_BASE_URL, else OpenAI.
+        OPENAI_BASE_URL, else OpenAI. A user and password in it are sent as a header, and neither
+        they nor the values of its query are ever shown or logged.
     api_key
         Default: the environment's OPENAI_API_KEY, read when it is needed, and never sent to a
         `base_url` that was given here unless that is OpenAI or on this machine.
@@ -69,18 +69,14 @@ class OpenAIChat:
         name: str | None = None,
     ) -> None:
         given = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
-        url = urlsplit(given)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            msg = f"base_url={given!r} is no address: write it like {_OPENAI!r}"
-            raise ConfigError(msg)
+        target = Target.at(given, "/chat/completions")
         if empty_content not in ("null", "omit", "text"):
             msg = f"empty_content is 'null', 'omit' or 'text', not {empty_content!r}"
             raise ConfigError(msg)
-        path = url.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
         self.model = model
         self.window = window
-        self._target = Target(urlunsplit(url._replace(path=path)))
-        self._openai = url.hostname == "openai.com" or url.hostname.endswith(".openai.com")
+        self._target = target
+        self._openai = target.host == "openai.com" or target.host.endswith(".openai.com")
         self._key = api_key
         self._takes_key = base_url is None or self._openai or self._target.local
         self._headers = dict(headers or {})
@@ -88,7 +84,7 @@ class OpenAIChat:
         self._constrained = Constrained(LARGE) if constrain_tools else None
         self._translations = Translations()
         self._heads: dict[tuple[object, ...], bytes] = {}
-        self.name = name or f"{'openai' if self._openai else url.hostname}:{model}"
+        self.name = name or f"{'openai' if self._openai else target.host}:{model}"
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self.model!r}, name={self.name!r})"
@@ -154,18 +150,21 @@ class OpenAIChat:
         )
 
     def _target_with_key(self) -> Target:
-        key = self._key
-        if key is None and self._takes_key:
-            key = os.environ.get("OPENAI_API_KEY")
-        key = (key or "").strip()
-        names = {name.lower() for name in self._headers}
-        if not key and self._openai and "authorization" not in names:
-            msg = (
-                f"there is no API key for {self._target.host}: set the environment variable"
-                " OPENAI_API_KEY, or give api_key=…"
-            )
-            raise AuthError(msg)
-        headers = dict(self._headers)
-        if key and "authorization" not in names:
-            headers["authorization"] = f"Bearer {key}"
+        # What the address itself says wins over a key, and a header that was given over both.
+        headers = {**self._target.headers, **self._headers}
+        if "authorization" in {name.lower() for name in self._headers}:
+            headers = dict(self._headers)
+        elif not self._target.headers:
+            key = self._key
+            if key is None and self._takes_key:
+                key = os.environ.get("OPENAI_API_KEY")
+            key = (key or "").strip()
+            if key:
+                headers["authorization"] = f"Bearer {key}"
+            elif self._openai:
+                msg = (
+                    f"there is no API key for {self._target.host}: set the environment variable"
+                    " OPENAI_API_KEY, or give api_key=…"
+                )
+                raise AuthError(msg)
         return Target(self._target.url, headers)

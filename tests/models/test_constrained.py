@@ -26,7 +26,7 @@ from nbagent.models import Local, OpenAIChat
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import SMALL, choose, portable, reply_schema
 from nbagent.models._constrained_wire import Constrained
-from nbagent.models._http import Target
+from nbagent.models._target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
