@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,13 +16,25 @@ from nbagent.errors import ConfigError
 from nbagent.interfaces.model import Nodes, Prepared, Request, ToolSpec
 from nbagent.messages import scrub
 
-__all__ = ["TAIL", "Translate", "Translations", "dumps", "message", "parameters", "prepared"]
+__all__ = [
+    "TAIL",
+    "Translate",
+    "Translations",
+    "dumps",
+    "message",
+    "parameters",
+    "prepared",
+    "sendable_name",
+]
 
 TAIL = "tail"
 """The role "before" of a reminder: it follows no message of the conversation."""
 
 Translate = Callable[[dict[str, Any], str], bytes]
 """(message in log form, role of the one before, "" for the first) → one or more wire messages."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 
 EmptyContent = Literal["null", "omit", "text"]
 
@@ -125,8 +138,29 @@ def _call(part: dict[str, Any]) -> dict[str, Any]:
     if not _is_object(arguments):
         # Hosts read the history again and refuse what is no object; the result says what was wrong.
         arguments = dumps({"invalid": arguments}).decode() if arguments.strip() else "{}"
-    function = {"name": part["call"], "arguments": arguments}
+    function = {"name": sendable_name(part["call"]), "arguments": arguments}
     return {"id": part["id"], "type": "function", "function": function}
+
+
+def sendable_name(name: str) -> str:
+    """The name of a call as hosts take it; the name of a tool is never changed.
+
+    A model may make a name up, and hosts refuse each later request whose history holds it. The sent
+    name ends in a digest of the model's: so no two become one, and none reads like that of a tool
+    on offer, whose use it was not.
+
+    Source: https://platform.openai.com/docs/api-reference/chat/create (tools, function name),
+    2026-11.
+
+    Examples
+    --------
+    >>> sendable_name("functions.look"), sendable_name("look")
+    ('functions_look_5d78dad1', 'look')
+    """
+    if _NAME.fullmatch(name):
+        return name
+    digest = blake2b(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{_NOT_IN_NAMES.sub('_', name).strip('_')[:48] or 'call'}_{digest}"
 
 
 def _is_object(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -150,7 +150,7 @@ _asked: ContextVar[Target | None] = ContextVar("nbagent_target", default=None)
 
 
 @contextmanager
-def hidden_from_logs(target: Target) -> Iterator[None]:
+def hidden_from_logs(target: Target) -> Generator[None]:
     """Mask the target's secrets in what the HTTP libraries log for the block that runs.
 
     They log whole addresses (httpx, at INFO) and the answer's headers, which may repeat one

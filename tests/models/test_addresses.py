@@ -166,7 +166,8 @@ async def test_the_address_s_user_wins_over_a_key_and_a_given_header_over_both(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")
     good(server)
     address = server.url.replace("://", "://user:pw@")
-    for options in ({}, {"api_key": "sk-given"}, {"headers": {"Authorization": "Own x"}}):
+    given: list[Any] = [{}, {"api_key": "sk-given"}, {"headers": {"Authorization": "Own x"}}]
+    for options in given:
         await nb.Agent(OpenAIChat("m", base_url=address, **options)).run("go", ui="none")
     sent = [seen.headers["authorization"] for seen in server.seen]
     assert sent == ["Basic dXNlcjpwdw==", "Basic dXNlcjpwdw==", "Own x"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
+import nbagent as nb
 from nbagent.errors import (
     AuthError,
     BadRequestError,
@@ -34,6 +36,7 @@ from nbagent.interfaces.model import (
 )
 from nbagent.messages import Call, Message, Text, Thinking, Usage
 from nbagent.models import OpenAIChat
+from nbagent.models._chat_request import sendable_name
 
 if TYPE_CHECKING:
     from tests.models.conftest import FakeServer
@@ -185,6 +188,50 @@ def test_the_content_of_a_message_that_only_calls_can_be_chosen(
 def test_the_history_holds_only_arguments_that_hosts_can_read(arguments: str, sent: str) -> None:
     made = body(request(Message("assistant", [Call("add", arguments, "c")])))
     assert made["messages"][0]["tool_calls"][0]["function"]["arguments"] == sent
+
+
+@pytest.mark.parametrize(
+    ("made_up", "start"),
+    [
+        ("query_table<|channel|>commentary", "query_table_channel_commentary_"),
+        ("functions.look", "functions_look_"),
+        ('view" path="a.php', "view_path_a_php_"),
+        ("a" * 65, "a" * 48 + "_"),
+        ("查询", "call_"),
+        ("", "call_"),
+        ("half \ud83d", "half_"),
+        ("look\n", "look_"),
+    ],
+)
+def test_a_name_that_a_model_made_up_is_sent_as_hosts_take_it(made_up: str, start: str) -> None:
+    history = request(
+        Message("user", "go"),
+        Message("assistant", [Call("look", "{}", "a"), Call("b", "{}", "b")]),
+        tail=(Message("assistant", [Call(made_up, "{}", "c"), Call("l-o_ok9", "{}", "d")]),),
+    )
+    sent = [m.get("tool_calls", ()) for m in body(history)["messages"]]
+    names = [call["function"]["name"] for calls in sent for call in calls]
+    assert [names[0], names[1], names[3]] == ["look", "b", "l-o_ok9"]
+    assert re.fullmatch(re.escape(start) + "[0-9a-f]{8}", names[2])
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", names[2])
+
+
+def test_two_names_that_differ_only_in_what_cannot_be_sent_stay_two() -> None:
+    made_up = ["a.b", "a:b", "a b", "a" * 70, "a" * 71]
+    calls = [Call(name, "{}", str(i)) for i, name in enumerate(made_up)]
+    (message,) = body(request(Message("assistant", calls)))["messages"]
+    assert len({call["function"]["name"] for call in message["tool_calls"]}) == len(made_up)
+
+
+async def test_the_log_keeps_the_name_that_the_model_made_up(server: FakeServer) -> None:
+    server.say(piece(0, "c1", "functions.look", "{}"), chunk("tool_calls"))
+    server.say(chunk("stop", content="done"))
+    result = await nb.Agent(OpenAIChat("m", base_url=server.url)).run("go", ui="none")
+    assert list(result.tool_calls["name"]) == ["functions.look"]
+    assert result.messages[1].calls[0].name == "functions.look"
+    sent = server.seen[1].body["messages"][1]["tool_calls"][0]["function"]["name"]
+    assert sent == sendable_name("functions.look")
+    assert result.session.verify()
 
 
 def test_settings_are_sent_only_if_set_and_extra_wins() -> None:
