@@ -31,7 +31,7 @@ TAIL = "tail"
 """The role "before" of a reminder: it follows no message of the conversation."""
 
 Translate = Callable[[dict[str, Any], str], bytes]
-"""(message in log form, role of the one before, "" for the first) → one or more wire messages."""
+"""(message in log form, role of the one before, "" for the first) → wire messages, none if empty."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -89,7 +89,7 @@ class Translations:
             tail = [translate(item.to_node(), TAIL) for item in request.tail]
             wires = [*wires[:place], *tail, *wires[place : request.length]]
         holds_calls = kept.first_call is not None and kept.first_call < request.length
-        return b",".join(wires), holds_calls
+        return b",".join(filter(None, wires)), holds_calls
 
 
 def prepared(request: Request, body: bytes) -> Prepared:
@@ -106,7 +106,9 @@ def dumps(value: Any) -> bytes:
 
 
 def message(node: dict[str, Any], empty: EmptyContent) -> bytes:
-    """One message in the wire's form.
+    """One message in the wire's form; nothing if it is an assistant's and says and calls nothing.
+
+    An answer of reasoning alone, stopped or cut, is such a one: strict hosts refuse it.
 
     Source: https://platform.openai.com/docs/api-reference/chat/create (messages), 2026-11.
     """
@@ -114,10 +116,11 @@ def message(node: dict[str, Any], empty: EmptyContent) -> bytes:
     text: str | None = node.get("text")
     if role == "tool":
         return dumps({"role": role, "tool_call_id": node["id"], "content": text or _text(node)})
-    if text is not None:
-        return dumps({"role": role, "content": text})
-    out: dict[str, Any] = {"role": role, "content": _text(node)}
-    calls = [part for part in node["parts"] if "call" in part]
+    text = _text(node) if text is None else text
+    calls = [part for part in node.get("parts", ()) if "call" in part]
+    if role == "assistant" and not calls and not text.strip():
+        return b""
+    out: dict[str, Any] = {"role": role, "content": text}
     if calls:
         out["tool_calls"] = [_call(part) for part in calls]
         _add_thinking(out, node)

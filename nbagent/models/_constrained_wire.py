@@ -189,7 +189,8 @@ def _plain_text(node: dict[str, Any]) -> str:
 def _replies(node: dict[str, Any]) -> list[str]:
     calls = [part for part in node.get("parts", ()) if "call" in part]
     if not calls:
-        return [_json(FINAL, {"text": _plain_text(node)})]
+        text = _plain_text(node)
+        return [_json(FINAL, {"text": text})] if text.strip() else []
     return [_json(part["call"], _object(part["arguments"])) for part in calls]
 
 

@@ -21,7 +21,7 @@ from nbagent.interfaces.model import (
     Situation,
     ToolSpec,
 )
-from nbagent.messages import Call, Message, Usage
+from nbagent.messages import Call, Message, Thinking, Usage
 from nbagent.models import Local, OpenAIChat
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import SMALL, choose, portable, reply_schema
@@ -276,6 +276,12 @@ def test_calls_in_one_answer_and_broken_arguments_are_laid_out_too() -> None:
         ("assistant", '{"name": "save", "arguments": "{oops"}'),
         ("assistant", '{"name": "weigh", "arguments": {}}'),
     ]
+
+
+def test_an_answer_that_says_and_calls_nothing_is_left_out() -> None:
+    silent = Message("assistant", [Thinking("hm")])
+    history = request(Message("user", "go"), silent, Message("user", "and?"), tail=(silent,))
+    assert {role for role, _ in said(history)} == {"user"}
 
 
 def test_the_examples_stand_first_and_never_change() -> None:

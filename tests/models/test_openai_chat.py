@@ -165,6 +165,47 @@ def test_messages_are_translated_each_in_its_role() -> None:
     ]
 
 
+@pytest.mark.parametrize("empty", ["null", "omit", "text"])
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        [Thinking("hm")],
+        [Thinking("hm", data='{"key":"reasoning_content"}')],
+        [Thinking("hm"), Text("")],
+        [Text(" \n")],
+        [Text("\n"), Thinking("hm")],
+        [],
+    ],
+)
+def test_an_answer_that_says_and_calls_nothing_is_not_sent(nothing: Any, empty: Any) -> None:
+    silent = Message("assistant", nothing)
+    model = OpenAIChat("m", base_url="http://127.0.0.1/v1", empty_content=empty)
+    history = (Message("user", "go"), silent, Message("user", "and?"))
+    for tail in ((), (silent, Message("user", "Say something.")), (silent,)):
+        sent = body(request(*history, tail=tail), model)["messages"]
+        assert {each["role"] for each in sent} == {"user"}
+    assert body(request(silent, Message("user", "go")), model)["messages"] == [
+        {"role": "user", "content": "go"}
+    ]
+
+
+@pytest.mark.parametrize("finish", ["length", "stop"])
+async def test_a_run_goes_on_after_an_answer_of_reasoning_alone(
+    server: FakeServer, finish: str
+) -> None:
+    server.say(chunk(reasoning_content="I think"), chunk(finish))
+    server.say(chunk("stop", content="done"))
+    agent = nb.Agent(OpenAIChat("m", base_url=server.url))
+    session = nb.Session()
+    await agent.run("go", session=session, ui="none")
+    result = await agent.run("and now?", session=session, ui="none")
+    assert result.text == "done"
+    for seen in server.seen:
+        for message in seen.body["messages"]:
+            assert message["role"] != "assistant" or message["content"]
+    assert session.verify()
+
+
 @pytest.mark.parametrize(("empty", "content"), [("null", None), ("text", ""), ("omit", "absent")])
 def test_the_content_of_a_message_that_only_calls_can_be_chosen(
     empty: Any, content: str | None
