@@ -15,6 +15,7 @@ import orjson
 from nbagent.errors import ConfigError
 from nbagent.interfaces.model import Nodes, Prepared, Request, ToolSpec
 from nbagent.messages import scrub
+from nbagent.repair import NoObject, object_in
 
 __all__ = [
     "TAIL",
@@ -137,12 +138,21 @@ def _text(node: dict[str, Any]) -> str:
 
 
 def _call(part: dict[str, Any]) -> dict[str, Any]:
-    arguments = part["arguments"]
-    if not _is_object(arguments):
-        # Hosts read the history again and refuse what is no object; the result says what was wrong.
-        arguments = dumps({"invalid": arguments}).decode() if arguments.strip() else "{}"
-    function = {"name": sendable_name(part["call"]), "arguments": arguments}
+    function = {"name": sendable_name(part["call"]), "arguments": _arguments(part["arguments"])}
     return {"id": part["id"], "type": "function", "function": function}
+
+
+def _arguments(text: str) -> str:
+    """The arguments that the call ran with, where the text stands for an object.
+
+    Hosts read the history again and refuse what is no object; the result says what was wrong.
+    """
+    if _is_object(text):
+        return text
+    try:
+        return dumps(object_in(text).value).decode()
+    except (NoObject, RecursionError):
+        return dumps({"invalid": text}).decode()
 
 
 def sendable_name(name: str) -> str:

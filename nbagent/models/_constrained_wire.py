@@ -17,6 +17,7 @@ from nbagent.models._chat_request import TAIL, Translations, dumps, prepared
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import FINAL, Limits, portable, refuse_reserved, reply_schema
 from nbagent.models._http_errors import shorten
+from nbagent.repair import NoObject, object_in
 
 __all__ = ["Constrained", "opening"]
 
@@ -199,9 +200,10 @@ def _json(name: str, arguments: object) -> str:
 
 
 def _object(text: str) -> object:
+    """The arguments as an object, with slips mended as for the call that ran; else the text."""
     try:
-        return json.loads(text or "{}")
-    except json.JSONDecodeError:
+        return object_in(text).value
+    except NoObject:
         return text
 
 

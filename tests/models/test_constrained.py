@@ -270,11 +270,15 @@ def test_calls_in_one_answer_and_broken_arguments_are_laid_out_too() -> None:
         Call("lookup", '{"bird":"owl"}', "a"),
         Call("save", "{oops", "b"),
         Call("weigh", "", "c"),
+        Call("weigh", "null", "d"),
+        Call("save", "{'text': 'x',}", "e"),
     ]
     assert said(request(Message("user", "go"), Message("assistant", calls)))[1:] == [
         ("assistant", '{"name": "lookup", "arguments": {"bird": "owl"}}'),
         ("assistant", '{"name": "save", "arguments": "{oops"}'),
         ("assistant", '{"name": "weigh", "arguments": {}}'),
+        ("assistant", '{"name": "weigh", "arguments": {}}'),
+        ("assistant", '{"name": "save", "arguments": {"text": "x"}}'),
     ]
 
 

@@ -222,8 +222,20 @@ def test_the_content_of_a_message_that_only_calls_can_be_chosen(
         ('{"a": 1}', '{"a": 1}'),
         ("", "{}"),
         ("  ", "{}"),
+        ("null", "{}"),
+        ('""', "{}"),
+        ('"{\\"a\\": 1}"', '{"a":1}'),
+        ('{"a": 1,}', '{"a":1}'),
+        ("{'a': 1}", '{"a":1}'),
+        ('{"a": "x\ny"}', '{"a":"x\\ny"}'),
+        ('```json\n{"a": 1}\n```', '{"a":1}'),
+        ('{}"', "{}"),
+        ('{"a": "\\ud83d"}', '{"a":"\ufffd"}'),
         ('{"a": ', '{"invalid":"{\\"a\\": "}'),
         ("[1]", '{"invalid":"[1]"}'),
+        ('{"a": NaN}', '{"invalid":"{\\"a\\": NaN}"}'),
+        ('{"a": 1} {"a": 2}', '{"invalid":"{\\"a\\": 1} {\\"a\\": 2}"}'),
+        ("call it with a = 1", '{"invalid":"call it with a = 1"}'),
     ],
 )
 def test_the_history_holds_only_arguments_that_hosts_can_read(arguments: str, sent: str) -> None:
@@ -262,6 +274,46 @@ def test_two_names_that_differ_only_in_what_cannot_be_sent_stay_two() -> None:
     calls = [Call(name, "{}", str(i)) for i, name in enumerate(made_up)]
     (message,) = body(request(Message("assistant", calls)))["messages"]
     assert len({call["function"]["name"] for call in message["tool_calls"]}) == len(made_up)
+
+
+def test_arguments_that_are_nested_without_end_do_not_break_a_request() -> None:
+    for deep in ('{"a":' * 100_000, '{"a":' * 700 + "{}" + "}" * 700 + " ,"):
+        made = body(request(Message("assistant", [Call("add", deep, "c")])))
+        sent = made["messages"][0]["tool_calls"][0]["function"]["arguments"]
+        assert json.loads(sent) == {"invalid": deep}
+
+
+@pytest.mark.parametrize(
+    ("written", "ran"),
+    [
+        ("null", {}),
+        ('""', {}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"a": 1,}', {"a": 1}),
+        ("{'a': 1}", {"a": 1}),
+        ('{"a": 1, "b": "x\ny"}', {"a": 1, "b": "x\ny"}),
+    ],
+)
+async def test_the_model_sees_the_call_that_ran_not_its_slips(
+    server: FakeServer, written: str, ran: dict[str, Any]
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def take(a: int = 0, b: str = "") -> str:
+        """Take."""
+        seen.append({key: value for key, value in (("a", a), ("b", b)) if value})
+        return "good"
+
+    server.say(piece(0, "c1", "take", written), chunk("tool_calls"))
+    server.say(chunk("stop", content="done"))
+    agent = nb.Agent(OpenAIChat("m", base_url=server.url), tools=[nb.tool(risk="readonly")(take)])
+    result = await agent.run("go", ui="none")
+    assert seen == [ran]
+    _, call, answer = server.seen[1].body["messages"]
+    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == ran
+    assert "good" in answer["content"]
+    assert result.messages[1].calls[0].arguments == written
+    assert result.session.verify()
 
 
 async def test_the_log_keeps_the_name_that_the_model_made_up(server: FakeServer) -> None:
