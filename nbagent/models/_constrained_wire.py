@@ -11,10 +11,11 @@ from typing import Any, cast
 import orjson
 
 from nbagent.errors import BadRequestError
-from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request, ToolSpec
+from nbagent.interfaces.model import Block, Delta, End, Item, Request, ToolSpec
 from nbagent.messages import Call, Finish
-from nbagent.models._chat_request import TAIL, Translations, dumps, prepared
+from nbagent.models._chat_request import TAIL, Translations, dumps
 from nbagent.models._chat_stream import Reader
+from nbagent.models._chat_strict import strict_form
 from nbagent.models._constrained import FINAL, Limits, portable, refuse_reserved, reply_schema
 from nbagent.models._http_errors import shorten
 from nbagent.repair import NoObject, object_in
@@ -81,7 +82,7 @@ class Constrained:
         self._limits = limits
         self._translations = Translations()
 
-    def prepare(self, request: Request, parameters: dict[str, Any]) -> Prepared:
+    def body(self, request: Request, parameters: dict[str, Any], *, strict: bool = False) -> bytes:
         """The body: the examples, the conversation, and the schema of what may come next.
 
         Raises
@@ -95,7 +96,8 @@ class Constrained:
             request, layout.message, layout.key, reminders_ahead=self._limits.reminders_ahead
         )
         fields = dumps({"response_format": self._format(request), **parameters})
-        return prepared(request, b'%b,"messages":[%b,%b]}' % (fields[:-1], opening(), messages))
+        joined = b"%b,%b" % (opening(), messages)
+        return b'%b,"messages":[%b]}' % (fields[:-1], strict_form(joined) if strict else joined)
 
     async def read(
         self, items: AsyncGenerator[Item], request: Request, reader: Reader

@@ -94,7 +94,8 @@ class Local:
             If a setting can't be expressed, or a tool is called "final_answer".
         """
         if self._constrained is not None:
-            return self._constrained.prepare(request, self._parameters(request, tools=False))
+            body = self._constrained.body(request, self._parameters(request, tools=False))
+            return prepared(request, body)
         messages, holds_calls = self._translations.of(request, _message)
         fields = dumps(self._parameters(request, tools=True, holds_calls=holds_calls))
         system = b""
