@@ -15,6 +15,7 @@ import orjson
 from nbagent.errors import ConfigError
 from nbagent.interfaces.model import Nodes, Prepared, Request, ToolSpec
 from nbagent.messages import scrub
+from nbagent.models._chat_extra import unpacked
 from nbagent.repair import NoObject, object_in
 
 __all__ = [
@@ -106,11 +107,18 @@ def dumps(value: Any) -> bytes:
         return json.dumps(scrub(value), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def message(node: dict[str, Any], empty: EmptyContent) -> bytes:
+def message(node: dict[str, Any], empty: EmptyContent, family: str = "") -> bytes:
     """One message in the wire's form; nothing if it is an assistant's and says and calls nothing.
 
     An answer of reasoning alone, stopped or cut, is such a one: strict hosts refuse it.
 
+    Parameters
+    ----------
+    family
+        Whose unknown fields are given back; see `nbagent.models._chat_extra`.
+
+    Notes
+    -----
     Source: https://platform.openai.com/docs/api-reference/chat/create (messages), 2026-11.
     """
     role: str = node["role"]
@@ -123,13 +131,16 @@ def message(node: dict[str, Any], empty: EmptyContent) -> bytes:
         return b""
     out: dict[str, Any] = {"role": role, "content": text}
     if calls:
-        out["tool_calls"] = [_call(part) for part in calls]
+        out["tool_calls"] = [_call(part, family) for part in calls]
         _add_thinking(out, node)
         if not out["content"] and empty != "text":
             # Null is what most hosts expect of a message that only calls; some refuse it.
             out["content"] = None
             if empty == "omit":
                 del out["content"]
+    for part in node.get("parts", ()):
+        if "thinking" in part and part.get("data"):
+            out = {**unpacked(orjson.loads(part["data"]).get("extra"), family), **out}
     return dumps(out)
 
 
@@ -137,9 +148,14 @@ def _text(node: dict[str, Any]) -> str:
     return "".join(part["text"] for part in node.get("parts", ()) if "text" in part)
 
 
-def _call(part: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": sendable_name(part["call"]), "arguments": _arguments(part["arguments"])}
-    return {"id": part["id"], "type": "function", "function": function}
+def _call(part: dict[str, Any], family: str) -> dict[str, Any]:
+    extra = unpacked(part.get("extra"), family)
+    function = {
+        "name": sendable_name(part["call"]),
+        "arguments": _arguments(part["arguments"]),
+        **extra.pop("function", {}),
+    }
+    return {"id": part["id"], "type": "function", "function": function, **extra}
 
 
 def _arguments(text: str) -> str:

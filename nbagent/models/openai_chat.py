@@ -10,6 +10,7 @@ from typing import Any, Literal
 from nbagent.errors import AuthError, ConfigError, ModelError
 from nbagent.interfaces.model import Item, Prepared, Request
 from nbagent.models._chat_ask import ask
+from nbagent.models._chat_extra import family_of
 from nbagent.models._chat_request import Translations, dumps, message, parameters, prepared
 from nbagent.models._chat_stream import Reader
 from nbagent.models._chat_strict import is_strict, strict_form, wants_strict_form
@@ -91,6 +92,7 @@ class OpenAIChat:
         self._strict = is_strict(target.host) if strict_history is None else strict_history
         self._learns = strict_history is None
         self._constrained = Constrained(LARGE) if constrain_tools else None
+        self._family = family_of(target.host, model)
         self._translations = Translations()
         self._heads: dict[tuple[object, ...], bytes] = {}
         self.name = name or f"{'openai' if self._openai else target.host}:{model}"
@@ -119,7 +121,7 @@ class OpenAIChat:
             Typed by what went wrong.
         """
         target = self._target_with_key()
-        reader = Reader(target)
+        reader = Reader(target, self._family)
         timeout_s = prepared.request.settings.get("timeout_s") or 120
         items = ask(target, prepared.body or b"", reader, timeout_s=timeout_s)
         if self._constrained is not None:
@@ -165,7 +167,7 @@ class OpenAIChat:
         return b"".join((head, comma, messages, b"]}"))
 
     def _message(self, node: dict[str, Any], _before: str) -> bytes:
-        return message(node, self._empty)
+        return message(node, self._empty, self._family)
 
     def _head(self, request: Request, *, holds_calls: bool) -> bytes:
         """The body up to the first message of the conversation."""

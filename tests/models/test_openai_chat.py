@@ -415,7 +415,7 @@ def test_a_step_translates_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> 
 
     made: list[str] = []
 
-    def counted(node: dict[str, Any], empty: Any) -> bytes:
+    def counted(node: dict[str, Any], empty: Any, family: str) -> bytes:
         made.append(node["text"])
         return orjson.dumps({"role": node["role"], "content": node["text"]})
 
