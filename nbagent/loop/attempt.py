@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -222,9 +223,9 @@ class _Gathered:
                     part = self.masked.part(part, index, len(ids))
                 if type(part) is Call:
                     if not part.name:  # it could never be sent back
-                        part = Call(UNNAMED, part.arguments, part.id)
+                        part = replace(part, name=UNNAMED)
                     if not part.id or part.id in ids:
-                        part = Call(part.name, part.arguments, self._fresh_id(len(ids)))
+                        part = replace(part, id=self._fresh_id(len(ids)))
                     ids.add(part.id)
                 if part is not None:
                     parts.append(part)
@@ -242,7 +243,7 @@ class _Gathered:
             if not pieces:
                 return block
             name, arguments = self._text(index, "name"), self._text(index, "arguments")
-            return Call(name or block.name, arguments or block.arguments, block.id)
+            return Call(name or block.name, arguments or block.arguments, block.id, block.extra)
         if type(block) is Thinking:
             text = self._text(index, "thinking")
             return Thinking(text or block.text, block.signature, block.data)

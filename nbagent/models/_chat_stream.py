@@ -12,8 +12,9 @@ import orjson
 from nbagent.errors import ModelError, RefusedError, ServerError, TruncatedStreamError
 from nbagent.interfaces.model import Block, Delta, End, Item
 from nbagent.messages import Call, Thinking, Usage, scrub
-from nbagent.models._http import Target
+from nbagent.models._chat_extra import merge, of_call, of_message, packed
 from nbagent.models._http_errors import error_in_stream, shorten
+from nbagent.models._target import Target
 
 __all__ = ["Reader"]
 
@@ -28,6 +29,7 @@ class _Open:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Reader:
@@ -37,12 +39,14 @@ class Reader:
     otherwise stands at the place that copes with it.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, family: str = "") -> None:
         self.finish: str | None = None
         """The finish reason, in the wire's words."""
         self.marked = False
         """Whether the end marker was seen."""
         self._target = target
+        self._family = family  # who gets unknown fields back; "" = they are not kept
+        self._extra: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._timings: dict[str, Any] | None = None
         self._next = 0
@@ -137,13 +141,16 @@ class Reader:
             raise ServerError(msg)
         cut = self.finish in ("length", "max_tokens", "model_length")
         items: list[Item] = []
-        if self._thinking is None and self._thinking_key and self._calls:
-            # DeepSeek wants the field back beside calls even if nothing was thought.
+        extra = self._extra if self._family else {}
+        # DeepSeek wants the field back beside calls even if nothing was thought.
+        if self._thinking is None and (extra or (self._thinking_key and self._calls)):
             self._thinking = self._new_block()
         if self._thinking is not None:
-            data: dict[str, Any] = {"key": self._thinking_key}
+            data: dict[str, Any] = {"key": self._thinking_key} if self._thinking_key else {}
             if self._details:
                 data = {"reasoning_details": _merged(self._details)}
+            if extra:
+                data["extra"] = packed(self._family, extra)
             part = Thinking("", data=orjson.dumps(data).decode())
             items.append(Block(part, self._thinking))
         for call in self._calls:
@@ -151,7 +158,10 @@ class Reader:
             if not arguments.strip() and not cut:
                 arguments = "{}"
                 items.append(Delta(arguments, call.block, "arguments"))
-            items.append(Block(Call(call.name, arguments, call.id), call.block))
+            kept = None
+            if call.extra and self._family:
+                kept = orjson.dumps(packed(self._family, call.extra)).decode()
+            items.append(Block(Call(call.name, arguments, call.id, kept), call.block))
         # The calls decide, not the word: some hosts say "stop" though there are calls.
         finish = "max_tokens" if cut else "tool_calls" if self._calls else "stop"
         items.append(End(finish, self.usage()))
@@ -206,6 +216,7 @@ class Reader:
 
     def _delta(self, delta: dict[str, Any]) -> list[Item]:
         items: list[Item] = []
+        merge(self._extra, of_message(delta))
         content = delta.get("content")
         details = delta.get("reasoning_details")
         thought, key = delta.get("reasoning_content"), "reasoning_content"
@@ -262,6 +273,7 @@ class Reader:
         if index is not None:
             self._by_index[index] = call
         call.id = call.id or call_id
+        merge(call.extra, of_call(piece))
         # A name comes whole; hosts that repeat it are more than hosts that cut it.
         if name and (not call.name or (name != call.name and not call.arguments)):
             call.name += name

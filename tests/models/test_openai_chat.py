@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
+import nbagent as nb
 from nbagent.errors import (
     AuthError,
     BadRequestError,
@@ -34,6 +36,7 @@ from nbagent.interfaces.model import (
 )
 from nbagent.messages import Call, Message, Text, Thinking, Usage
 from nbagent.models import OpenAIChat
+from nbagent.models._chat_request import sendable_name
 
 if TYPE_CHECKING:
     from tests.models.conftest import FakeServer
@@ -162,6 +165,47 @@ def test_messages_are_translated_each_in_its_role() -> None:
     ]
 
 
+@pytest.mark.parametrize("empty", ["null", "omit", "text"])
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        [Thinking("hm")],
+        [Thinking("hm", data='{"key":"reasoning_content"}')],
+        [Thinking("hm"), Text("")],
+        [Text(" \n")],
+        [Text("\n"), Thinking("hm")],
+        [],
+    ],
+)
+def test_an_answer_that_says_and_calls_nothing_is_not_sent(nothing: Any, empty: Any) -> None:
+    silent = Message("assistant", nothing)
+    model = OpenAIChat("m", base_url="http://127.0.0.1/v1", empty_content=empty)
+    history = (Message("user", "go"), silent, Message("user", "and?"))
+    for tail in ((), (silent, Message("user", "Say something.")), (silent,)):
+        sent = body(request(*history, tail=tail), model)["messages"]
+        assert {each["role"] for each in sent} == {"user"}
+    assert body(request(silent, Message("user", "go")), model)["messages"] == [
+        {"role": "user", "content": "go"}
+    ]
+
+
+@pytest.mark.parametrize("finish", ["length", "stop"])
+async def test_a_run_goes_on_after_an_answer_of_reasoning_alone(
+    server: FakeServer, finish: str
+) -> None:
+    server.say(chunk(reasoning_content="I think"), chunk(finish))
+    server.say(chunk("stop", content="done"))
+    agent = nb.Agent(OpenAIChat("m", base_url=server.url))
+    session = nb.Session()
+    await agent.run("go", session=session, ui="none")
+    result = await agent.run("and now?", session=session, ui="none")
+    assert result.text == "done"
+    for seen in server.seen:
+        for message in seen.body["messages"]:
+            assert message["role"] != "assistant" or message["content"]
+    assert session.verify()
+
+
 @pytest.mark.parametrize(("empty", "content"), [("null", None), ("text", ""), ("omit", "absent")])
 def test_the_content_of_a_message_that_only_calls_can_be_chosen(
     empty: Any, content: str | None
@@ -178,13 +222,109 @@ def test_the_content_of_a_message_that_only_calls_can_be_chosen(
         ('{"a": 1}', '{"a": 1}'),
         ("", "{}"),
         ("  ", "{}"),
+        ("null", "{}"),
+        ('""', "{}"),
+        ('"{\\"a\\": 1}"', '{"a":1}'),
+        ('{"a": 1,}', '{"a":1}'),
+        ("{'a': 1}", '{"a":1}'),
+        ('{"a": "x\ny"}', '{"a":"x\\ny"}'),
+        ('```json\n{"a": 1}\n```', '{"a":1}'),
+        ('{}"', "{}"),
+        ('{"a": "\\ud83d"}', '{"a":"\ufffd"}'),
         ('{"a": ', '{"invalid":"{\\"a\\": "}'),
         ("[1]", '{"invalid":"[1]"}'),
+        ('{"a": NaN}', '{"invalid":"{\\"a\\": NaN}"}'),
+        ('{"a": 1} {"a": 2}', '{"invalid":"{\\"a\\": 1} {\\"a\\": 2}"}'),
+        ("call it with a = 1", '{"invalid":"call it with a = 1"}'),
     ],
 )
 def test_the_history_holds_only_arguments_that_hosts_can_read(arguments: str, sent: str) -> None:
     made = body(request(Message("assistant", [Call("add", arguments, "c")])))
     assert made["messages"][0]["tool_calls"][0]["function"]["arguments"] == sent
+
+
+@pytest.mark.parametrize(
+    ("made_up", "start"),
+    [
+        ("query_table<|channel|>commentary", "query_table_channel_commentary_"),
+        ("functions.look", "functions_look_"),
+        ('view" path="a.php', "view_path_a_php_"),
+        ("a" * 65, "a" * 48 + "_"),
+        ("查询", "call_"),
+        ("", "call_"),
+        ("half \ud83d", "half_"),
+        ("look\n", "look_"),
+    ],
+)
+def test_a_name_that_a_model_made_up_is_sent_as_hosts_take_it(made_up: str, start: str) -> None:
+    history = request(
+        Message("user", "go"),
+        Message("assistant", [Call("look", "{}", "a"), Call("b", "{}", "b")]),
+        tail=(Message("assistant", [Call(made_up, "{}", "c"), Call("l-o_ok9", "{}", "d")]),),
+    )
+    sent = [m.get("tool_calls", ()) for m in body(history)["messages"]]
+    names = [call["function"]["name"] for calls in sent for call in calls]
+    assert [names[0], names[1], names[3]] == ["look", "b", "l-o_ok9"]
+    assert re.fullmatch(re.escape(start) + "[0-9a-f]{8}", names[2])
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", names[2])
+
+
+def test_two_names_that_differ_only_in_what_cannot_be_sent_stay_two() -> None:
+    made_up = ["a.b", "a:b", "a b", "a" * 70, "a" * 71]
+    calls = [Call(name, "{}", str(i)) for i, name in enumerate(made_up)]
+    (message,) = body(request(Message("assistant", calls)))["messages"]
+    assert len({call["function"]["name"] for call in message["tool_calls"]}) == len(made_up)
+
+
+def test_arguments_that_are_nested_without_end_do_not_break_a_request() -> None:
+    for deep in ('{"a":' * 100_000, '{"a":' * 700 + "{}" + "}" * 700 + " ,"):
+        made = body(request(Message("assistant", [Call("add", deep, "c")])))
+        sent = made["messages"][0]["tool_calls"][0]["function"]["arguments"]
+        assert json.loads(sent) == {"invalid": deep}
+
+
+@pytest.mark.parametrize(
+    ("written", "ran"),
+    [
+        ("null", {}),
+        ('""', {}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"a": 1,}', {"a": 1}),
+        ("{'a': 1}", {"a": 1}),
+        ('{"a": 1, "b": "x\ny"}', {"a": 1, "b": "x\ny"}),
+    ],
+)
+async def test_the_model_sees_the_call_that_ran_not_its_slips(
+    server: FakeServer, written: str, ran: dict[str, Any]
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def take(a: int = 0, b: str = "") -> str:
+        """Take."""
+        seen.append({key: value for key, value in (("a", a), ("b", b)) if value})
+        return "good"
+
+    server.say(piece(0, "c1", "take", written), chunk("tool_calls"))
+    server.say(chunk("stop", content="done"))
+    agent = nb.Agent(OpenAIChat("m", base_url=server.url), tools=[nb.tool(risk="readonly")(take)])
+    result = await agent.run("go", ui="none")
+    assert seen == [ran]
+    _, call, answer = server.seen[1].body["messages"]
+    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == ran
+    assert "good" in answer["content"]
+    assert result.messages[1].calls[0].arguments == written
+    assert result.session.verify()
+
+
+async def test_the_log_keeps_the_name_that_the_model_made_up(server: FakeServer) -> None:
+    server.say(piece(0, "c1", "functions.look", "{}"), chunk("tool_calls"))
+    server.say(chunk("stop", content="done"))
+    result = await nb.Agent(OpenAIChat("m", base_url=server.url)).run("go", ui="none")
+    assert list(result.tool_calls["name"]) == ["functions.look"]
+    assert result.messages[1].calls[0].name == "functions.look"
+    sent = server.seen[1].body["messages"][1]["tool_calls"][0]["function"]["name"]
+    assert sent == sendable_name("functions.look")
+    assert result.session.verify()
 
 
 def test_settings_are_sent_only_if_set_and_extra_wins() -> None:
@@ -275,7 +415,7 @@ def test_a_step_translates_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> 
 
     made: list[str] = []
 
-    def counted(node: dict[str, Any], empty: Any) -> bytes:
+    def counted(node: dict[str, Any], empty: Any, family: str) -> bytes:
         made.append(node["text"])
         return orjson.dumps({"role": node["role"], "content": node["text"]})
 
