@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -161,6 +161,8 @@ class Plan:
     """A call's text to arguments; raises `ArgumentsError`."""
     rebind: Callable[[Tool, dict[str, Any]], Arguments]
     """Changed arguments, validated again; raises `ArgumentsError`."""
+    collect: Callable[[Any], Awaitable[list[Any]]]
+    """A tool's async generator to a list that can be rendered."""
     render: Callable[[Any], str]
     """A tool's value to text."""
     render_error: Callable[[str, Exception], str]

@@ -18,6 +18,7 @@ from nbagent.models._http_errors import error_in_stream, shorten
 __all__ = ["Reader"]
 
 _NOTHING: dict[str, Any] = {}
+_NO_ARGUMENTS = ("", "{}", "null")
 
 
 @dataclass(slots=True)
@@ -89,9 +90,9 @@ class Reader:
         choices = fields.get("choices")
         if not choices:
             return ()  # Azure's first chunk, and the one with usage
-        choice: dict[str, Any] = choices[0]
-        if choice.get("index"):
-            choice = next((each for each in choices if not each.get("index")), _NOTHING)
+        choice: dict[str, Any] | None = choices[0]
+        if choice is None or choice.get("index"):
+            choice = next((each for each in _present(choices) if not each.get("index")), _NOTHING)
         if choice.get("finish_reason"):
             self.finish = choice["finish_reason"]
         delta = choice.get("delta")
@@ -214,6 +215,7 @@ class Reader:
                 self._thinking_key = key
             thought, key = delta.get("reasoning"), "reasoning"
         if details:
+            details = _present(details)
             self._details += details
             thought = thought or "".join(_detail_text(each) for each in details)
         if content and not isinstance(content, str):
@@ -227,7 +229,7 @@ class Reader:
             self._has_text = True
             self._write(items, content, "text")
         if delta.get("tool_calls"):
-            for piece in delta["tool_calls"]:
+            for piece in _present(delta["tool_calls"]):
                 self._call(items, piece, piece.get("index"))
         if delta.get("function_call"):  # the form before tools
             self._call(items, {"function": delta["function_call"]}, -1)
@@ -255,6 +257,10 @@ class Reader:
             arguments = "" if arguments is None else orjson.dumps(arguments).decode()
         call_id = str(piece.get("id") or "")
         call = self._find(index, call_id, name)
+        if call is None and not (name or call_id) and arguments.strip() in _NO_ARGUMENTS:
+            return  # servers fill in the old field and the new one, whether or not there is a call
+        if call is not None and _is_repeat(call, call_id, arguments):
+            return
         if call is None or _begins_another(call, call_id, name, arguments):
             call = _Open(self._new_block())
             self._kind = ""
@@ -282,17 +288,36 @@ class Reader:
         return self._next - 1
 
 
+def _present(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    """The entries that are there: some hosts fill lists up with null."""
+    return [each for each in entries if each is not None]
+
+
+def _is_repeat(call: _Open, call_id: str, arguments: str) -> bool:
+    """Whether a piece is this very call once more, whole, behind its pieces."""
+    if not (call.arguments and arguments.startswith("{")) or (
+        call_id and call.id and call_id != call.id
+    ):
+        return False
+    said = _canonical(arguments)
+    return said is not None and said == _canonical("".join(call.arguments))
+
+
+def _canonical(text: str) -> bytes | None:
+    """One spelling of a JSON value; None of what is none."""
+    try:
+        return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONDecodeError:
+        return None
+
+
 def _begins_another(call: _Open, call_id: str, name: str, arguments: str) -> bool:
     """Whether a piece begins a call of its own though its index is that of this one."""
     if call_id and call.id and call_id != call.id:
         return True
     if not (name and call.name and arguments.startswith("{") and call.arguments):
         return False
-    try:
-        orjson.loads("".join(call.arguments))
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    return _canonical("".join(call.arguments)) is not None
 
 
 def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +325,8 @@ def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if not calls:
         return message
-    return {**message, "tool_calls": [{**call, "index": i} for i, call in enumerate(calls)]}
+    numbered = [{**call, "index": i} for i, call in enumerate(_present(calls))]
+    return {**message, "tool_calls": numbered}
 
 
 def _parts(content: object) -> tuple[str, str]:
@@ -309,7 +335,7 @@ def _parts(content: object) -> tuple[str, str]:
         return orjson.dumps(content).decode(), ""
     text: list[str] = []
     thought: list[str] = []
-    for part in cast("list[dict[str, Any]]", content):
+    for part in _present(cast("list[Any]", content)):
         if part.get("type") == "thinking":
             thought.append(_parts(part.get("thinking") or [])[0])
         elif isinstance(part.get("text"), str):

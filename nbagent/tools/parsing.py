@@ -14,6 +14,7 @@ __all__ = ["Parsed", "parse", "plain_copy", "refusal", "shown_path", "shown_valu
 REPAIR_AT_MOST = 200_000
 """Characters: the repair of longer text would take longer than a new answer."""
 STRAY_QUOTES = re.compile(r"\{\s*\}[\s\"']+")
+TWICE = "the same object stood there more than once and was read once"
 FENCE = re.compile(r"```[\w-]*\s*(.*?)\s*```", re.DOTALL)
 
 
@@ -105,12 +106,15 @@ def _decode(text: str, tool: str) -> tuple[Any, list[str]]:
     def refuse(name: str) -> Any:
         raise ArgumentsError(_not_valid(tool, f"JSON has no {name}; send a number, null or text"))
 
+    decoder = json.JSONDecoder(parse_constant=refuse)
     try:
-        return json.loads(text, parse_constant=refuse), []
+        return decoder.decode(text), []
     except RecursionError as error:
         raise ArgumentsError(_not_valid(tool, "they are nested too deeply")) from error
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
+            if _repeats(text, error.pos, decoder):
+                return decoder.raw_decode(text)[0], [TWICE]
             raise ArgumentsError(_trailing(tool, text[error.pos :])) from error
         return _repair(text, tool, error)
     except ValueError as error:  # more digits than Python converts
@@ -127,12 +131,30 @@ def _repair(text: str, tool: str, error: json.JSONDecodeError) -> tuple[Any, lis
     end = _end_of_object(text)
     if end is None:
         raise ArgumentsError(_cut(tool))
-    if text[end:].strip():
-        raise ArgumentsError(_trailing(tool, text[end:]))
-    found = _mended(text)
+    first, rest = text[:end], text[end:].strip()
+    if rest.replace(first, "").strip():
+        raise ArgumentsError(_trailing(tool, rest))
+    found = _mended(first)
     if not found:
         raise ArgumentsError(_not_valid(tool, where))
-    return found, [f"not valid JSON ({where}), read as {shown_value(found, 200)}"]
+    notes = [f"not valid JSON ({where}), read as {shown_value(found, 200)}"]
+    return found, [*notes, TWICE] if rest else notes
+
+
+def _repeats(text: str, end: int, decoder: json.JSONDecoder) -> bool:
+    """Whether the value that ends there is followed by itself, once or more, and nothing else."""
+    try:
+        first = json.dumps(decoder.raw_decode(text)[0], sort_keys=True)  # 1, 1.0 and true differ
+        while end < len(text):
+            if text[end].isspace():
+                end += 1
+                continue
+            value, end = decoder.raw_decode(text, end)
+            if json.dumps(value, sort_keys=True) != first:
+                return False
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _mended(text: str) -> dict[str, Any] | None:

@@ -459,6 +459,80 @@ async def test_three_calls_are_three_calls_however_a_host_numbers_them(
     assert [text([i], "arguments") for i in items if text([i], "arguments")] != []
 
 
+BLANK_FUNCTION = {"name": "", "arguments": ""}
+BLANKS: list[dict[str, Any]] = [
+    {"function_call": BLANK_FUNCTION},
+    {"function_call": {"name": None, "arguments": None}},
+    {"tool_calls": [{"id": "", "type": "function", "function": BLANK_FUNCTION}]},
+    {"tool_calls": [{"index": 0, "id": None, "function": {"name": "", "arguments": " \n"}}]},
+    {"tool_calls": [{"index": 0, "function": {"name": "", "arguments": "{}"}}]},
+    {"tool_calls": [{"index": 0, "type": "function", "function": None}]},
+    {"tool_calls": [{}]},
+    {"tool_calls": [None]},
+]
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=str)
+async def test_a_call_without_name_id_and_arguments_beside_content_is_no_call(
+    server: FakeServer, blank: dict[str, Any]
+) -> None:
+    server.say(chunk(content="One ", **blank), chunk(content="two", **blank), chunk("stop"))
+    assert await asked(server) == [Delta("One ", 0), Delta("two", 0), End("stop")]
+    message = {"role": "assistant", "content": "One two", **blank}
+    answer = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+    server.tell(json.dumps(answer).encode(), headers={"content-type": "application/json"})
+    await asked(server)
+    assert await asked(server) == [Delta("One two", 0), End("stop")]
+
+
+async def test_blank_pieces_hide_no_call(server: FakeServer) -> None:
+    """Some hosts announce a call by its index before they give its name."""
+    server.say(piece(0), piece(0, "c", "add", ""), piece(0, None, None, A), chunk("tool_calls"))
+    assert calls(await asked(server)) == [Call("add", A, "c")]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        piece(0, "a", "add", '{"a":1}'),
+        piece(0, "a", "add", '{"a": 1}'),
+        piece(0, "a", None, '{"a":1}'),
+        piece(None, "a", "add", {"a": 1}),
+        {"choices": [{"index": 0, "finish_reason": None, "message": {"tool_calls": [
+            {"id": "a", "function": {"name": "add", "arguments": '{"a":1}'}}]}}]},
+    ],
+)  # fmt: skip
+async def test_a_call_sent_in_pieces_and_once_more_whole_is_one_call(
+    server: FakeServer, again: Any
+) -> None:
+    pieces = [piece(0, "a", "add", ""), piece(0, None, None, '{"a":'), piece(0, None, None, "1}")]
+    server.say(*pieces, again, again, chunk("tool_calls"))
+    items = await asked(server)
+    assert calls(items) == [Call("add", '{"a":1}', "a")]
+    assert text(items, "arguments") == '{"a":1}'
+
+
+async def test_equal_calls_that_a_host_tells_apart_are_two(server: FakeServer) -> None:
+    """F-B1."""
+    for one, other in ((piece(0, "x", "add", A), piece(1, "x", "add", A)),
+                       (piece(0, "x", "add", A), piece(0, "y", "add", A))):  # fmt: skip
+        server.say(one, other, chunk("tool_calls"))
+    for _ in range(2):
+        assert [call.arguments for call in calls(await asked(server))] == [A, A]
+
+
+async def test_null_among_choices_parts_and_details_is_skipped(server: FakeServer) -> None:
+    server.say(
+        {"choices": [None, {"index": 0, "delta": {"content": [None, {"type": "text", "text": "a"}]}}]},
+        chunk(reasoning_details=[None, {"type": "reasoning.text", "text": "hm"}]),
+        chunk(tool_calls=[None, piece(0, "c", "add", A)["choices"][0]["delta"]["tool_calls"][0]]),
+        chunk("tool_calls"),
+    )  # fmt: skip
+    items = await asked(server)
+    assert (text(items), text(items, "thinking")) == ("a", "hm")
+    assert calls(items) == [Call("add", A, "c")]
+
+
 async def test_empty_choices_and_other_choices_are_no_error(server: FakeServer) -> None:
     """F-A5; of several answers the first is read."""
     server.say(
