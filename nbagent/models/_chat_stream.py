@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import orjson
 
-from nbagent.errors import ModelError, RefusedError, ServerError, TruncatedStreamError
-from nbagent.interfaces.model import Block, Delta, End, Item
+from nbagent.errors import ModelError, ServerError, TruncatedStreamError
+from nbagent.interfaces.model import Block, Delta, End, Item, Spent
 from nbagent.messages import Call, Thinking, Usage, scrub
 from nbagent.models._http import Target
-from nbagent.models._http_errors import error_in_stream, shorten
+from nbagent.models._http_errors import error_in_stream, no_answer, shorten
 
 __all__ = ["Reader"]
 
@@ -44,14 +44,16 @@ class Reader:
         self.marked = False
         """Whether the end marker was seen."""
         self._target = target
-        self._usage: dict[str, Any] | None = None
-        self._timings: dict[str, Any] | None = None
+        self._usage: dict[str, Any] = {}
+        self._timings = _NOTHING
+        self._answered = False
+        self._instead = b""  # what came in place of an answer, for its error
+        self._failed: ModelError | None = None
         self._next = 0
         self._kind = ""  # of the block that is open: text, thinking, or "" for calls
         self._block = 0
         self._half = ""  # first half of a surrogate pair at the end of a chunk
-        self._has_text = False
-        self._refusal: list[str] = []
+        self._refused = False
         self._thinking: int | None = None  # the block that carries what must go back
         self._thinking_key = ""
         self._details: list[dict[str, Any]] = []
@@ -59,9 +61,17 @@ class Reader:
         self._by_index: dict[int, _Open] = {}
 
     def items(self, events: Iterable[tuple[str, bytes]]) -> Iterator[Item]:
-        """The items of these events."""
+        """The items of these events.
+
+        Raises
+        ------
+        ModelError
+            If an event is an error, behind what it tells besides, or can't be read.
+        """
         for _, payload in events:
             yield from self._read(payload)
+            if self._failed is not None:
+                raise self._failed
 
     def _read(self, payload: bytes) -> Sequence[Item]:
         try:
@@ -80,37 +90,34 @@ class Reader:
         if not isinstance(chunk, dict):
             raise self._unreadable(payload)
         fields = cast("dict[str, Any]", chunk)
+        items = self._spent(fields) if "usage" in fields or "timings" in fields else []
         if fields.get("error"):
-            text = self._target.redact(payload.decode("utf-8", "replace"))
-            raise error_in_stream(fields["error"], host=self._target.host, body=text)
-        if isinstance(fields.get("usage"), dict) and fields["usage"]:
-            self._usage = fields["usage"]  # running totals: the last one counts
-        if isinstance(fields.get("timings"), dict):
-            self._timings = fields["timings"]
+            text = self._readable(payload)
+            self._failed = error_in_stream(fields["error"], host=self._target.host, body=text)
+            return items
         choices = fields.get("choices")
-        if not choices:
-            return ()  # Azure's first chunk, and the one with usage
-        choice: dict[str, Any] | None = choices[0]
-        if choice is None or choice.get("index"):
-            choice = next((each for each in _present(choices) if not each.get("index")), _NOTHING)
+        choice: dict[str, Any] | None = choices[0] if choices else None
+        if choices and (choice is None or choice.get("index")):
+            choice = next((each for each in _present(choices) if not each.get("index")), None)
+        if not choice:  # Azure's first chunk, and the one with usage
+            self._instead = payload
+            return items
+        self._answered = True
         if choice.get("finish_reason"):
             self.finish = choice["finish_reason"]
         delta = choice.get("delta")
         if delta is None:
             delta = _as_delta(choice.get("message") or {})
-        return self._delta(delta)
+        return self._delta(items, delta)
 
-    def rest(self, events: list[tuple[str, bytes]]) -> list[Item]:
+    def rest(self, events: list[tuple[str, bytes]]) -> Iterator[Item]:
         """The items of what the stream's end left without a blank line: the end marker at best."""
-        items: list[Item] = []
-        if self.marked:
-            return items
-        for _, payload in events:
+        for event in () if self.marked else events:
             try:
-                items += self._read(payload)
+                items = self._read(event[1])
             except ServerError:  # cut in the middle: `end` says so
                 continue
-        return items
+            yield from items
 
     def end(self) -> list[Item]:
         """What the deltas did not say, then the `End`.
@@ -119,20 +126,17 @@ class Reader:
         ------
         TruncatedStreamError
             If neither the end marker nor a finish reason came.
-        RefusedError
-            If the provider refused to answer.
+        ModelError
+            If what came is whole but no answer; it is quoted.
         """
         host = self._target.host
+        if self._failed is not None:
+            raise self._failed
+        if not self._answered and (self.marked or self._instead):
+            raise no_answer(self._readable(self._instead or b"[DONE]"), host=host)
         if self.finish is None and not self.marked:
             msg = f"the answer of {host} stopped in the middle"
             raise TruncatedStreamError(msg)
-        refusal = "".join(self._refusal)
-        if not self._has_text and not self._calls and refusal:
-            msg = f"the model refused: {shorten(refusal, 500)}"
-            raise RefusedError(msg, body=refusal)
-        if self.finish == "content_filter" and (self._calls or not self._has_text):
-            msg = f"{host} stopped the answer by its content filter: change the request"
-            raise RefusedError(msg)
         if self.finish == "error":  # OpenRouter's word for a failure upstream
             msg = f"{host} broke off its answer without saying why"
             raise ServerError(msg)
@@ -155,6 +159,8 @@ class Reader:
             items.append(Block(Call(call.name, arguments, call.id), call.block))
         # The calls decide, not the word: some hosts say "stop" though there are calls.
         finish = "max_tokens" if cut else "tool_calls" if self._calls else "stop"
+        if self._refused or self.finish in ("content_filter", "refusal"):
+            finish = "refused"
         items.append(End(finish, self.usage()))
         return items
 
@@ -168,7 +174,7 @@ class Reader:
         llama.cpp's timings (cache_n, prompt_n, predicted_n). 2026-11.
         """
         used = self._usage
-        if not used or used.get("prompt_tokens") is None:
+        if used.get("prompt_tokens") is None:
             times = self._timings
             if not times:
                 return None
@@ -187,6 +193,18 @@ class Reader:
             completion -= reasoning
         return Usage(prompt - cached - written, completion, cached, written, reasoning)
 
+    def _spent(self, fields: dict[str, Any]) -> list[Item]:
+        """Take in the counts of a chunk: running totals, of which those left out still hold."""
+        used, times = _dict(fields.get("usage")), _dict(fields.get("timings"))
+        if used.get("prompt_tokens") or used.get("completion_tokens"):
+            self._usage |= {key: count for key, count in used.items() if count is not None}
+        elif times:
+            self._timings = times
+        else:
+            return []
+        usage = self.usage()
+        return [] if usage is None else [Spent(usage)]
+
     def _odd(self, payload: bytes) -> Any:
         """What is no JSON for orjson: the end marker, nothing, or what others accept."""
         text = payload.decode("utf-8", "replace").strip()
@@ -201,12 +219,14 @@ class Reader:
             raise self._unreadable(payload) from None
 
     def _unreadable(self, payload: bytes) -> ModelError:
-        text = self._target.redact(payload.decode("utf-8", "replace"))
+        text = self._readable(payload)
         msg = f"{self._target.host} sent a piece that can't be read: {shorten(text, 200)}"
         return ServerError(msg, body=shorten(text, 2_000))
 
-    def _delta(self, delta: dict[str, Any]) -> list[Item]:
-        items: list[Item] = []
+    def _readable(self, payload: bytes) -> str:
+        return self._target.redact(payload.decode("utf-8", "replace"))
+
+    def _delta(self, items: list[Item], delta: dict[str, Any]) -> list[Item]:
         content = delta.get("content")
         details = delta.get("reasoning_details")
         thought, key = delta.get("reasoning_content"), "reasoning_content"
@@ -226,7 +246,6 @@ class Reader:
             if self._thinking is None:
                 self._thinking, self._thinking_key = self._block, key
         if content:
-            self._has_text = True
             self._write(items, content, "text")
         if delta.get("tool_calls"):
             for piece in _present(delta["tool_calls"]):
@@ -234,7 +253,8 @@ class Reader:
         if delta.get("function_call"):  # the form before tools
             self._call(items, {"function": delta["function_call"]}, -1)
         if delta.get("refusal"):
-            self._refusal.append(delta["refusal"])
+            self._refused = True
+            self._write(items, delta["refusal"], "text")
         return items
 
     def _write(self, items: list[Item], text: str, kind: str) -> None:
@@ -365,5 +385,9 @@ def _merged(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _count(counts: object, key: str) -> int:
-    value = cast("dict[str, Any]", counts).get(key) if isinstance(counts, dict) else None
+    value = _dict(counts).get(key)
     return int(value) if isinstance(value, int | float) and 0 < value < 1 << 53 else 0
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else _NOTHING
