@@ -34,7 +34,8 @@ class Budget:
         Answers asked of the model; a reviewer's retry counts, a repeat after an error does not.
     max_tokens
         Tokens read and written, of all attempts; checked before each model call, so the last one
-        may go beyond.
+        may go beyond. What has failed is not asked for again if that, costing as much once more,
+        would go beyond.
     max_tool_calls
         Calls that were allowed to run.
     max_seconds
@@ -68,7 +69,8 @@ class Budget:
 class Recovery:
     """How often and how soon a failed model call is repeated.
 
-    Only what may pass is repeated: `error.recoverable`, such as an overloaded provider.
+    Only what may pass is repeated: `error.recoverable`, such as an overloaded provider. An answer
+    with neither words nor a call is repeated once; if it is empty again, it is the answer.
 
     Parameters
     ----------
@@ -77,7 +79,8 @@ class Recovery:
     base_s
         Seconds before the first repeat; doubled for each further one.
     cap_s
-        The longest wait; a wait that the provider asks for wins, up to 60 s.
+        The longest wait; a wait that the provider asks for wins, up to 60 s: one that asks for more
+        is not asked again.
 
     Examples
     --------
