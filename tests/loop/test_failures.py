@@ -37,7 +37,8 @@ class Streams:
 
 
 def agent_of(*replies: Any, **settings: Any) -> nb.Agent:
-    return nb.Agent(nb.models.Scripted(list(replies)), **{"recovery": QUICK, **settings})
+    settings.setdefault("recovery", QUICK)
+    return nb.Agent(nb.models.Scripted(list(replies)), **settings)
 
 
 def requests(agent: nb.Agent) -> list[nb.Request]:
@@ -66,8 +67,8 @@ async def test_an_empty_answer_is_a_failed_attempt_and_is_repeated_once(empty: A
     assert (result.text, result.stop_reason) == ("Here.", "end_turn")
     attempts = result.to_pandas("attempts")
     assert list(attempts["discarded"]) == [True, False]
-    assert "neither words nor a call" in attempts["failure"][0]
-    assert list(attempts["cause"].fillna("")) == ["", "retry"]
+    assert attempts["failure"][0] == "EmptyAnswerError"
+    assert list(attempts["cause"].dropna()) == ["retry"]
     assert attempts["input_tokens"][0] == 10
     assert [m.text for m in requests(agent)[1].messages] == ["go"]
     assert notices(result, "retry") == [
@@ -230,8 +231,9 @@ def hanging(*items: Item) -> Callable[[], AsyncIterator[Item]]:
 
 
 def streamed(model: Streams, **settings: Any) -> nb.Agent:
+    settings.setdefault("recovery", QUICK)
     wanted: Any = model
-    return nb.Agent(wanted, **{"recovery": QUICK, **settings})
+    return nb.Agent(wanted, **settings)
 
 
 RUNNING = (Spent(nb.Usage(10, 2)), Delta("a"), Spent(nb.Usage(10, 5)), Delta("b"))
