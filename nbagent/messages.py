@@ -21,7 +21,7 @@ from nbagent.errors import ConfigError
 __all__ = ["Call", "Finish", "Message", "Part", "Role", "Text", "Thinking", "Usage", "scrub"]
 
 Role = Literal["user", "assistant", "tool"]
-Finish = Literal["stop", "tool_calls", "max_tokens", "error", "aborted"]
+Finish = Literal["stop", "tool_calls", "max_tokens", "refused", "error", "aborted"]
 """Why a generation ended; `error` and `aborted` come with a failure and no message."""
 
 

@@ -11,6 +11,7 @@ __all__ = ["NoObject", "Parsed", "kind_of", "object_in", "shown_value"]
 REPAIR_AT_MOST = 200_000
 """Characters: the repair of longer text would take longer than a new answer."""
 STRAY_QUOTES = re.compile(r"\{\s*\}[\s\"']+")
+TWICE = "the same object stood there more than once and was read once"
 FENCE = re.compile(r"```[\w-]*\s*(.*?)\s*```", re.DOTALL)
 
 
@@ -81,13 +82,16 @@ def _decode(text: str) -> tuple[Any, list[str]]:
         msg = f"JSON has no {name}; send a number, null or text"
         raise NoObject(msg)
 
+    decoder = json.JSONDecoder(parse_constant=refuse)
     try:
-        return json.loads(text, parse_constant=refuse), []
+        return decoder.decode(text), []
     except RecursionError as error:
         msg = "they are nested too deeply"
         raise NoObject(msg) from error
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
+            if _repeats(text, error.pos, decoder):
+                return decoder.raw_decode(text)[0], [TWICE]
             raise NoObject(text[error.pos :], "trailing") from error
         return _repair(text, error)
     except ValueError as error:  # more digits than Python converts
@@ -105,12 +109,30 @@ def _repair(text: str, error: json.JSONDecodeError) -> tuple[Any, list[str]]:
     if end is None:
         msg = "the text ends before the object is closed"
         raise NoObject(msg, "cut")
-    if text[end:].strip():
-        raise NoObject(text[end:], "trailing")
-    found = _mended(text)
+    first, rest = text[:end], text[end:].strip()
+    if rest.replace(first, "").strip():
+        raise NoObject(rest, "trailing")
+    found = _mended(first)
     if not found:
         raise NoObject(where)
-    return found, [f"not valid JSON ({where}), read as {shown_value(found, 200)}"]
+    notes = [f"not valid JSON ({where}), read as {shown_value(found, 200)}"]
+    return found, [*notes, TWICE] if rest else notes
+
+
+def _repeats(text: str, end: int, decoder: json.JSONDecoder) -> bool:
+    """Whether the value that ends there is followed by itself, once or more, and nothing else."""
+    try:
+        first = json.dumps(decoder.raw_decode(text)[0], sort_keys=True)  # 1, 1.0 and true differ
+        while end < len(text):
+            if text[end].isspace():
+                end += 1
+                continue
+            value, end = decoder.raw_decode(text, end)
+            if json.dumps(value, sort_keys=True) != first:
+                return False
+    except (ValueError, RecursionError, NoObject):
+        return False
+    return True
 
 
 def _mended(text: str) -> dict[str, Any] | None:

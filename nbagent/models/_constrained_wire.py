@@ -126,7 +126,12 @@ class Constrained:
                 else:
                     yield item
         if reply.cut:
-            yield End("stop", reader.usage())
+            yield End("stop", reader.usage)
+            return
+        if finish == "refused":
+            for made in reply.refusal():
+                yield made
+            yield End(finish, usage)
             return
         for made in reply.whole(cut=finish == "max_tokens"):
             yield made
@@ -269,6 +274,11 @@ class _Reply:
             return []  # the name is whole once `arguments` has begun
         return self._announced(cast("dict[str, Any]", value))
 
+    def refusal(self) -> list[Item]:
+        """The words with which the model declined in place of the JSON that was asked for."""
+        words = "".join(self._raw)
+        return [Delta(words, self._block)] if words and self.name is None else []
+
     def whole(self, *, cut: bool) -> list[Item]:
         """What remains to be said at the end.
 
@@ -278,6 +288,8 @@ class _Reply:
             Whether the token limit ended the reply; a strict reading decides all the same.
         """
         raw = "".join(self._raw)
+        if not raw.strip():
+            return []  # an empty answer
         try:
             value = orjson.loads(raw)
             name, arguments = value["name"], value["arguments"]
