@@ -31,6 +31,7 @@ class Result:
         Why the run ended: "end_turn" (the model was done), "max_steps", "budget", "interrupted"
         (`run.interrupt`, Ctrl-C), "context_limit" (the request outgrew the model's window); on the
         partial result that an error carries (`error.result`) "model_error" or "error".
+        Which limit it was, with its numbers, is in the repr and in the last row of the table steps.
     truncated
         Whether the answer was cut off by the output limit, after all continuations.
     session
@@ -40,7 +41,7 @@ class Result:
     --------
     >>> import nbagent as nb
     >>> nb.Agent(nb.models.Scripted(["Hello."])).run_sync("Say hello.")
-    Result('Hello.', stop_reason='end_turn')
+    Result('Hello.', stop_reason='end_turn'): 1 step, 0 calls, about 16 tokens
     """
 
     def __init__(
@@ -156,4 +157,7 @@ class Result:
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
         cut = ", truncated" if self.truncated else ""
-        return f"Result({text!r}, stop_reason={self.stop_reason!r}{cut})"
+        from nbagent.frames import brief
+
+        facts = brief(self.session.log, self._first, self._last)
+        return f"Result({text!r}, stop_reason={self.stop_reason!r}{cut}): {facts}"

@@ -1,5 +1,6 @@
 """Tables of what happened, the exact requests behind them, and a summary in text."""
 
+from nbagent.frames.brief import brief
 from nbagent.frames.columns import Column, Table
 from nbagent.frames.explain import Changes, Difference, Explanation, explain
 from nbagent.frames.show import show
@@ -13,6 +14,7 @@ __all__ = [
     "Difference",
     "Explanation",
     "Table",
+    "brief",
     "explain",
     "show",
     "small_table",

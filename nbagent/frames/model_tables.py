@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nbagent.events.turn import limit_words
 from nbagent.folds.ledger import LOGICAL
 from nbagent.frames.columns import Column, Table, json_text
 from nbagent.frames.log_tables import place
@@ -68,6 +69,10 @@ def _of_usage(name: str) -> Callable[[Step], Any]:
     return lambda step: getattr(total(step.attempts), name)
 
 
+def _of_limit(name: str) -> Callable[[Step], Any]:
+    return lambda step: (step.limit or {}).get(name)
+
+
 def _step_ms(step: Step) -> float | None:
     # The clock of people, the only one that both ends of a step have; it may be set back meanwhile.
     return None if step.end is None else float(max(0, step.end.ts - step.start.ts))
@@ -128,6 +133,15 @@ STEPS = Table(
             lambda step: step.error,
             doc="On a turn's last step: the error that ended it.",
         ),
+        Column(
+            "stop_detail",
+            "text",
+            lambda step: limit_words(step.limit) if step.limit else None,
+            doc="On a turn's last step: the limit that ended it, in words.",
+        ),
+        Column("limit_name", "text", _of_limit("name"), doc="That limit, such as max_tokens."),
+        Column("limit_max", "float", _of_limit("limit"), doc="How much it allows."),
+        Column("limit_used", "float", _of_limit("used"), doc="How much was used."),
         Column(
             "source",
             "text",

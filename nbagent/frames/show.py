@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nbagent.escape import clean
+from nbagent.events.turn import limit_words
 from nbagent.frames.model_tables import total
 from nbagent.frames.reading import Reading, read
 from nbagent.frames.story import tell
@@ -82,6 +83,9 @@ def _head(log: Log, reading: Reading) -> Iterator[str]:
     for step in story.steps:
         if step.error:
             yield clean(f"turn {step.start.data['turn']} ended with {step.error}")
+        if step.limit:
+            words = limit_words(step.limit)
+            yield clean(f"turn {step.start.data['turn']} ended by {step.stop}: {words}")
 
 
 def _count(number: int, what: str) -> str:

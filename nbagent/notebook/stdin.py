@@ -76,7 +76,6 @@ class StdinApprover:
         finally:
             waiting.gone = True
 
-
     def tell(self, text: str) -> None:
         """Show one line."""
         self._desk.tell(text)
