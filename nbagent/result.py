@@ -15,6 +15,7 @@ from nbagent.session import Session
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nbagent.frames import Wanted
     from nbagent.frames.explain import Explanation
 
 __all__ = ["Result"]
@@ -112,7 +113,7 @@ class Result:
         """The approvals table: one row per decision about a call."""
         return self.to_pandas("approvals")
 
-    def to_pandas(self, table: str = "steps") -> pd.DataFrame:
+    def to_pandas(self, table: str = "steps", columns: Wanted = None) -> pd.DataFrame:
         """One of the run's tables.
 
         Parameters
@@ -120,21 +121,24 @@ class Result:
         table
             steps, events, messages, attempts, tools, verdicts, approvals, compactions, usage, notes;
             "steps", one row per accepted answer, is the one to begin with.
+        columns
+            A list of names, or "short": the eight or so that are looked at first. All if not given.
 
         Returns
         -------
         DataFrame
-            Ids first, then time, kind and name, content, numbers with the unit in the name;
-            nullable dtypes, `df.attrs["schema"]` names table and version.
+            What is looked at comes first, ids last; `nb.describe(table)` says what each column means.
+            Numbers have their unit in the name; nullable dtypes; `df.attrs["schema"]` names table and
+            version. With all columns it shows the short ones and names the others.
 
         Raises
         ------
         ConfigError
-            If there is no table of that name.
+            If there is no table or column of that name.
         """
         from nbagent.frames import table as build
 
-        return build(self.session.log, table, self._first, self._last)
+        return build(self.session.log, table, self._first, self._last, columns)
 
     def explain(
         self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None

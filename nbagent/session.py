@@ -21,6 +21,7 @@ from nbagent.stores.jsonl import JsonlStore
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nbagent.frames import Wanted
     from nbagent.frames.explain import Explanation
 
 __all__ = ["RunQueue", "Session", "as_session"]
@@ -175,11 +176,11 @@ class Session:
         """The file, None if it is in memory."""
         return self.log.store.location if self.log.store is not None else None
 
-    def to_pandas(self, table: str = "steps") -> pd.DataFrame:
+    def to_pandas(self, table: str = "steps", columns: Wanted = None) -> pd.DataFrame:
         """One of the tables over all runs of the session; see `Result.to_pandas`."""
         from nbagent.frames import table as build
 
-        return build(self.log, table)
+        return build(self.log, table, columns=columns)
 
     @property
     def messages(self) -> tuple[Message, ...]:

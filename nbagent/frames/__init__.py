@@ -5,7 +5,7 @@ from nbagent.frames.columns import Column, Table
 from nbagent.frames.explain import Changes, Difference, Explanation, explain
 from nbagent.frames.show import show
 from nbagent.frames.small import small_table
-from nbagent.frames.tables import TABLES, table
+from nbagent.frames.tables import TABLES, Wanted, describe, table
 
 __all__ = [
     "TABLES",
@@ -14,7 +14,9 @@ __all__ = [
     "Difference",
     "Explanation",
     "Table",
+    "Wanted",
     "brief",
+    "describe",
     "explain",
     "show",
     "small_table",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbagent.escape import clean, escape
 from nbagent.frames.columns import json_text
+from nbagent.frames.html import CELL, block
 from nbagent.messages import Message, Text, Thinking
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def as_text(explanation: Explanation) -> str:
 def as_html(explanation: Explanation) -> str:
     """The same as HTML with inline styles only; every text is escaped."""
     label_style = "opacity:.7;vertical-align:top;text-align:left;padding:1px 12px 1px 0"
-    text_style = "white-space:pre-wrap;overflow-wrap:anywhere;text-align:left;padding:1px 0"
+    text_style = f"{CELL};padding:1px 0"
     blocks: list[str] = []
     for section in _sections(explanation):
         rows = "".join(
@@ -51,7 +52,7 @@ def as_html(explanation: Explanation) -> str:
         )
         title = f'<div style="font-weight:600;margin:10px 0 2px">{escape(section.title)}</div>'
         blocks.append(f'{title}<table style="margin:0;border:0">{rows}</table>')
-    return f'<div style="line-height:1.4">{"".join(blocks)}</div>'
+    return block("".join(blocks))
 
 
 def cut(text: str, limit: int) -> str:

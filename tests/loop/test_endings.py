@@ -37,7 +37,7 @@ def agent_of(*replies: Any, **settings: Any) -> nb.Agent:
     return nb.Agent(nb.models.Scripted(list(replies)), **settings)
 
 
-def last_step(result: nb.Result) -> dict[str, Any]:
+def last_step(result: nb.Result) -> Any:
     return result.to_pandas("steps").iloc[-1].to_dict()
 
 
