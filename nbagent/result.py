@@ -143,7 +143,7 @@ class Result:
     def explain(
         self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None
     ) -> Explanation:
-        """The exact request of a step: header, history, reminders, what changed since the one before.
+        """The exact request of a step: header, history, reminders, body, what changed since the one before.
 
         Parameters
         ----------
@@ -156,7 +156,15 @@ class Result:
         """
         from nbagent.frames import explain
 
-        return explain(self.session.log, step, turn, attempt, start=self._first, end=self._last)
+        return explain(
+            self.session.log,
+            step,
+            turn,
+            attempt,
+            start=self._first,
+            end=self._last,
+            models=self.session.models,
+        )
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from nbagent.errors import BusyError, ConfigError, SessionError
+from nbagent.interfaces.model import Model
 from nbagent.log import Events, Log, Report
 from nbagent.messages import Message
 from nbagent.stores.jsonl import JsonlStore
@@ -103,6 +104,8 @@ class Session:
         """The log behind the session; append-only."""
         self.queue = RunQueue()
         """Who runs on it, and who waits."""
+        self.models: dict[int, Model] = {}
+        """The models of the runs in this process, by run: `explain` makes bodies anew with them."""
 
     @classmethod
     def open(
@@ -155,6 +158,7 @@ class Session:
                 session = cls.__new__(cls)
                 session.log = Log(store, sync=sync, cwd=_folder())
                 session.queue = RunQueue()
+                session.models = {}
                 weakref.finalize(session, _let_go, session.log)
                 _OPEN[store.location] = session
         if steal:
@@ -193,7 +197,7 @@ class Session:
         """The exact request behind an answer; see `Result.explain`. The last turn if not given."""
         from nbagent.frames import explain
 
-        return explain(self.log, step, turn, attempt)
+        return explain(self.log, step, turn, attempt, models=self.models)
 
     def verify(self) -> Report:
         """Rebuild all that the model saw from the stored bytes, and say whether it holds.
