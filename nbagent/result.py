@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -139,6 +141,32 @@ class Result:
         from nbagent.frames import table as build
 
         return build(self.session.log, table, self._first, self._last, columns)
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write all tables of the run to files, by the end of the path.
+
+        Parameters
+        ----------
+        path
+            "run.xlsx": one workbook with a sheet a table; times are UTC, a text that is too long for
+            a cell says how much is missing, control characters become their pictures. "run.csv",
+            "run.parquet": a file a table, such as run.tools.csv. Files that are there are replaced.
+
+        Returns
+        -------
+        list of Path
+            What was written.
+
+        Raises
+        ------
+        ConfigError
+            If the path ends otherwise, or a library is missing: the message has the pip command.
+        OSError
+            If a file can't be written.
+        """
+        from nbagent.frames import export
+
+        return export(self.session.log, path, self._first, self._last)
 
     def explain(
         self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None

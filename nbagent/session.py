@@ -199,6 +199,12 @@ class Session:
 
         return explain(self.log, step, turn, attempt, models=self.models)
 
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write all tables over all runs of the session to files; see `Result.export`."""
+        from nbagent.frames import export
+
+        return export(self.log, path)
+
     def verify(self) -> Report:
         """Rebuild all that the model saw from the stored bytes, and say whether it holds.
 

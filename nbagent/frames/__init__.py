@@ -3,6 +3,7 @@
 from nbagent.frames.brief import brief
 from nbagent.frames.columns import Column, Table
 from nbagent.frames.explain import Changes, Difference, Explanation, explain
+from nbagent.frames.export import export
 from nbagent.frames.show import show
 from nbagent.frames.small import small_table
 from nbagent.frames.tables import TABLES, Wanted, describe, table
@@ -18,6 +19,7 @@ __all__ = [
     "brief",
     "describe",
     "explain",
+    "export",
     "show",
     "small_table",
     "table",
