@@ -205,7 +205,17 @@ class BusyError(SessionError):
 
 
 class CorruptLogError(SessionError):
-    """Raised when a stored log is damaged in front of its last line."""
+    """Raised when a stored log is damaged in front of its last line.
+
+    `Session.open(path, until_damage=True)` gives what stands before the damage.
+    """
+
+    def __init__(self, message: str, *, seq: int = 0, what: str = "") -> None:
+        super().__init__(message)
+        self.seq = seq
+        """The event that is damaged, the first one if there are more."""
+        self.what = what
+        """What is wrong, without the log's name."""
 
 
 class FormatError(SessionError):

@@ -1,7 +1,8 @@
 """The log of one session: append an event, freeze it, fold it, make it durable, verify it.
 
 An append costs the same however long the log is. It checks that the event may come now, encodes it
-once, chains the checksum, adds the line, and hands the dict to the folds. Nothing is written to the
+once, chains the checksum, adds the line, and hands the dict to the folds. Secrets are masked before,
+so that everything behind it, the model included, sees the mark in their place. Nothing is written to the
 store before a barrier asks for it; the records are made then, from the lines.
 """
 
@@ -10,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
+import os
+import re
 import time
 import uuid
 import weakref
@@ -26,8 +30,11 @@ from nbagent.events.disk import PACKED, RUN_MS, Reader, Row, Writer, marks
 from nbagent.folds import CHECKS, STEPS, Folds
 from nbagent.interfaces.store import Store, Stored, Torn
 from nbagent.messages import scrub
+from nbagent.redact import Mask, mask_of
 
 __all__ = ["Events", "Log", "Report", "collector_paused", "verify"]
+
+_logger = logging.getLogger("nbagent")
 
 FORMAT = 1
 """Version of the log's form; a higher one in a file is refused."""
@@ -75,6 +82,10 @@ class Log:
         Working folder, written into the header.
     clock
         Gives the time of events.
+    until_damage
+        Read a damaged log as far as it is whole; nothing can be written to it then.
+    redact
+        Texts and patterns that are masked in all that is appended, as the environment's secrets are.
 
     Raises
     ------
@@ -91,15 +102,19 @@ class Log:
         "_pending",
         "_records",
         "_stored",
+        "_until_damage",
         "_watchers",
         "_writer",
         "clock",
+        "damage",
         "folds",
         "header",
         "header_line",
         "late",
         "left",
         "lines",
+        "mask",
+        "redact",
         "seeded",
         "speakers",
         "store",
@@ -116,6 +131,8 @@ class Log:
         id_: str | None = None,
         cwd: str | None = None,
         clock: Callable[[], int] = now_ms,
+        until_damage: bool = False,
+        redact: Sequence[str | re.Pattern[str]] = (),
     ) -> None:
         self.store = store
         self.sync = sync
@@ -123,6 +140,9 @@ class Log:
         self.lines: list[bytes] = []
         self.folds = Folds()
         self.torn: Torn | None = None
+        self.damage: str | None = None
+        """What is wrong with the log, if it was read up to a damaged line."""
+        self._until_damage = until_damage
         self.writable = store is None
         self.seeded = False
         """Whether events of an earlier life stand at the front, not yet marked by an end-seed."""
@@ -141,7 +161,15 @@ class Log:
         self._displaced = False
         """Whether the store was found to hold something else than this log."""
         self._watchers: tuple[Callable[[], None], ...] = ()
+        self.redact = tuple(redact)
+        self.mask: Mask | None = None
+        """What is masked; as of the last `look_for_secrets`."""
+        self.look_for_secrets()
         stored = store.load() if store is not None else Stored(None, [])
+        if stored.torn is not None:
+            position, length, _ = stored.torn
+            text = "%s ends in an unfinished write: %d bytes at byte %d are left out"
+            _logger.warning(text, self._place(), length, position)
         if stored.header is not None:
             self._begin(stored.header)
             self._take_in(stored)
@@ -150,7 +178,7 @@ class Log:
         value = {"nbagent": FORMAT, "projection": 1, "id": id_ or uuid.uuid4().hex}
         value["created"] = clock()
         if cwd:
-            value["cwd"] = cwd
+            value["cwd"] = scrub(cwd)
         self._begin(orjson.dumps(value))
 
     @property
@@ -181,6 +209,14 @@ class Log:
 
     # -- writing
 
+    def look_for_secrets(self) -> None:
+        """Mask what the environment holds now, from the next event on."""
+        self.mask = mask_of(self.redact, os.environ)
+
+    def masked(self, text: str) -> str:
+        """A text as it will stand in the log."""
+        return text if self.mask is None else self.mask.text(text)
+
     def append(
         self, type_: str, data: dict[str, Any], *, ignorable: bool = False, batch: int = 0
     ) -> int:
@@ -207,6 +243,9 @@ class Log:
             body = orjson.dumps(data)
         except TypeError:
             data = scrub(data)
+            body = orjson.dumps(data)
+        if self.mask is not None and self.mask.hits(body):
+            data = self.mask.value(data)
             body = orjson.dumps(data)
         if ignorable or batch:
             body += marks(ignorable=ignorable, batch=batch)
@@ -318,6 +357,9 @@ class Log:
         """
         if self.store is None:
             return
+        if self.damage is not None:
+            msg = f"this session can only be read: {self.damage}"
+            raise SessionError(msg)
         try:
             added = self.store.acquire(self._records, steal=steal)
             self._join(added)
@@ -383,10 +425,17 @@ class Log:
             return
         lines, first = self.lines, len(self.lines)
         reader = Reader.after(self._writer, self._checksum)
+        read = _read(reader, stored.records, self.folds, self._place(), self._records + 1)
         try:
             with collector_paused():
-                for row in _read(reader, stored.records, self.folds, self._place()):
+                for row in read:
                     lines.append(row.line)
+        except CorruptLogError as error:
+            self._undo(len(lines) if self._until_damage else first)
+            if not self._until_damage:
+                raise
+            self.damage = str(error)
+            return
         except BaseException:
             self._undo(first)
             raise
@@ -397,7 +446,7 @@ class Log:
     def verify(self) -> Report:
         """Rebuild the log and each request from the stored bytes alone; never raises on a bad log."""
         if self.store is None or not self._stored:
-            return verify(self.header_line, self.lines)
+            return verify(self.header_line, self.lines, self.torn)
         held, known = self.writable, self._records  # a run may go on meanwhile
         try:
             stored = self.store.load()
@@ -434,9 +483,10 @@ def _verify(
                 what = f"the log ends here, {known - len(records)} records behind it are missing"
                 problems.append((reader.next, what))
             else:
-                for _ in _read(reader, lines[reader.next :], folds, "the log"):
+                unwritten = lines[reader.next :]
+                for _ in _read(reader, unwritten, folds, "the log", len(records) + 1):
                     pass
-    except _Fault as fault:
+    except CorruptLogError as fault:
         problems.append((fault.seq, fault.what))
     except FormatError as error:
         problems.append((reader.next, str(error)))
@@ -472,30 +522,29 @@ def _ends(folds: Folds) -> str:
     return f"inside turn {folds.turn.turn}" if folds.turn.turn_open else "idle"
 
 
-class _Fault(CorruptLogError):
-    """A damaged place in a log."""
-
-    def __init__(self, place: str, seq: int, at: str, what: str) -> None:
-        super().__init__(
-            f"{place} is damaged at {at}: {what}. The events before it can be read from a copy of "
-            "the file that ends there"
-        )
-        self.seq = seq
-        self.what = f"{at}: {what}"
+def _damaged(place: str, seq: int, at: str, line: int, what: str) -> CorruptLogError:
+    """The error for a damaged place in a log."""
+    msg = (
+        f"{place} is damaged at {at}: {what} (line {line}). "
+        "nb.Session.open(…, until_damage=True) gives what stands before that line"
+    )
+    return CorruptLogError(msg, seq=seq, what=f"{at}: {what} (line {line})")
 
 
-def _read(reader: Reader, records: Iterable[bytes], folds: Folds, place: str) -> Iterator[Row]:
-    """Read, check and fold records one by one."""
-    at = reader.next
+def _read(
+    reader: Reader, records: Iterable[bytes], folds: Folds, place: str, above: int = 1
+) -> Iterator[Row]:
+    """Read, check and fold records one by one; `above` lines stand before them."""
+    at, line = reader.next, above
     try:
-        for record in records:
+        for line, record in enumerate(records, above + 1):
             at = reader.next
             for row in reader.read(record):
                 at, type_, data, _, ignorable = row
                 check = CHECKS.get(type_)
                 refusal = check(folds, data) if check is not None else None
                 if refusal is not None:
-                    raise _Fault(place, at, f"event {at}", f"`{type_}`: {refusal}")
+                    raise _damaged(place, at, f"event {at}", line, f"`{type_}`: {refusal}")
                 for step in STEPS.get(type_, ()):
                     step(folds, at, data)
                 if type_ not in SPECS and not ignorable:
@@ -507,7 +556,8 @@ def _read(reader: Reader, records: Iterable[bytes], folds: Folds, place: str) ->
                 yield row
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         what = str(error) if isinstance(error, ValueError) else f"malformed ({error!r})"
-        raise _Fault(place, at, reader.at if at == reader.next else f"event {at}", what) from error
+        name = reader.at if at == reader.next else f"event {at}"
+        raise _damaged(place, at, name, line, what) from error
 
 
 class Events(Sequence[Event]):

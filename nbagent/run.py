@@ -165,6 +165,7 @@ class Run:
         log, token = self.session.log, None
         try:
             log.acquire()
+            log.look_for_secrets()
             token = _inside.set((*_inside.get(), self.session.id))
             state = RunState(
                 log,

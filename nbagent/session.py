@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from nbagent.errors import BusyError, ConfigError, SessionError
 from nbagent.interfaces.model import Model
 from nbagent.log import Events, Log, Report
-from nbagent.messages import Message
+from nbagent.messages import Message, scrub
+from nbagent.redact import check_redact
 from nbagent.stores.jsonl import JsonlStore
 
 if TYPE_CHECKING:
@@ -92,6 +95,15 @@ class RunQueue:
 class Session:
     """A conversation with all that happened in it; stays in memory unless it is opened on a path.
 
+    Parameters
+    ----------
+    redact
+        Texts (of 4 characters at least) and compiled patterns that are masked wherever text enters:
+        prompts, answers, results, errors, notes. The model reads the mask, too; a tool gets what
+        the model wrote. Values (of 12 characters at least) of environment variables named `*_KEY`,
+        `*_TOKEN` or `*_SECRET` are masked always. Patterns are looked for line by line in what
+        streams.
+
     Examples
     --------
     >>> session = Session()
@@ -99,8 +111,8 @@ class Session:
     (0, True)
     """
 
-    def __init__(self) -> None:
-        self.log = Log(cwd=_folder())
+    def __init__(self, *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
+        self.log = Log(cwd=_folder(), redact=check_redact(redact))
         """The log behind the session; append-only."""
         self.queue = RunQueue()
         """Who runs on it, and who waits."""
@@ -109,7 +121,13 @@ class Session:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, sync: bool = False, steal: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sync: bool = False,
+        steal: bool = False,
+        until_damage: bool = False,
+        redact: Sequence[str | re.Pattern[str]] = (),
     ) -> Session:
         """The session of that file; a fresh one if there is none yet.
 
@@ -125,11 +143,16 @@ class Session:
             Whether each barrier also waits for the disk (fsync): survives a loss of power.
         steal
             Take the write lock over from a process that is dead but still named in it.
+        until_damage
+            Read a damaged log up to the damaged line, which `session.damage` names; a session of
+            its own that can only be read.
+        redact
+            As in `Session`: what is masked from now on; not stored, so give it each time.
 
         Raises
         ------
         ConfigError
-            If the path is of a kind that no store reads.
+            If the path is of a kind that no store reads, or can't be a path.
         FormatError
             If the file is no session log, or was written by a newer nbagent.
         CorruptLogError
@@ -137,33 +160,42 @@ class Session:
         SessionError
             If the file can't be read.
         """
-        if not isinstance(path, str | os.PathLike):
-            msg = f"a session's path is text or a Path, not {path!r}"
-            raise ConfigError(msg)
-        text = os.fspath(path)
-        if not text.endswith(".jsonl") or "://" in text:
-            msg = f"can't open {text!r} as a session: give a file that ends in .jsonl"
-            raise ConfigError(msg)
+        text, secrets = _path(path), check_redact(redact)
         try:
             store = JsonlStore(text)
         except (OSError, RuntimeError) as error:  # symbolic links in a circle, no home folder
             msg = f"can't open {text!r} as a session: {error}"
             raise SessionError(msg) from error
+        if until_damage:
+            log = Log(store, sync=sync, cwd=_folder(), until_damage=True)
+            if log.damage is not None:
+                return cls._of(log)
         with _OPEN_LOCK:
             session = _OPEN.get(store.location)
             if session is not None and _outdated(session):
                 session.log.abandon()
                 session = None
             if session is None:
-                session = cls.__new__(cls)
-                session.log = Log(store, sync=sync, cwd=_folder())
-                session.queue = RunQueue()
-                session.models = {}
+                session = cls._of(Log(store, sync=sync, cwd=_folder(), redact=secrets))
                 weakref.finalize(session, _let_go, session.log)
                 _OPEN[store.location] = session
+            elif secrets:
+                session.log.redact = tuple(dict.fromkeys((*session.log.redact, *secrets)))
+                session.log.look_for_secrets()
         if steal:
             session.log.acquire(steal=True)
         return session
+
+    @classmethod
+    def _of(cls, log: Log) -> Session:
+        session = cls.__new__(cls)
+        session.log, session.queue, session.models = log, RunQueue(), {}
+        return session
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with the stored log, of a session that was opened `until_damage`."""
+        return self.log.damage
 
     @property
     def id(self) -> str:
@@ -237,6 +269,27 @@ class Session:
 
 _OPEN: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
 _OPEN_LOCK = threading.Lock()
+
+
+def _path(given: str | os.PathLike[str]) -> str:
+    """A path that a store can read, as text.
+
+    Raises
+    ------
+    ConfigError
+        If it is none.
+    """
+    text: Any = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str):
+        msg = f"a session's path is text or a Path, not {given!r}"
+        raise ConfigError(msg)
+    if not text.endswith(".jsonl") or "://" in text:
+        msg = f"can't open {text!r} as a session: give a file that ends in .jsonl"
+        raise ConfigError(msg)
+    if "\0" in text or scrub(text) != text:
+        msg = f"can't open {text!r} as a session: no file can have that name"
+        raise ConfigError(msg)
+    return text
 
 
 def _outdated(session: Session) -> bool:

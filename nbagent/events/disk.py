@@ -26,13 +26,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-__all__ = ["PACKED", "Reader", "Row", "Writer", "chunk_data", "expand", "marks"]
+__all__ = ["PACKED", "REWRITTEN", "Reader", "Row", "Writer", "chunk_data", "expand", "marks"]
 
 PACKED = "assistant/chunks"
 """Type of a record that is a run of chunks; not an event type."""
 
 RUN_MS = 1000
 """A run of chunks is closed when its first chunk is older."""
+
+REWRITTEN = (
+    "its line ends were rewritten to CR LF, as editors and git on Windows do: turn them back to LF "
+    "(dos2unix), and put `*.jsonl -text` into .gitattributes"
+)
+"""What is wrong with a log whose lines end in two characters."""
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
@@ -300,7 +306,7 @@ class Reader:
         checksum = zlib.crc32(line[:-16], self.checksum)
         if line[-16:] != b',"c":"%08x"}' % checksum:
             msg = "checksum does not match: the line was altered, or lines before it are missing"
-            raise ValueError(msg)
+            raise ValueError(REWRITTEN if raw.endswith(b"\r") else msg)
         self.checksum, self.ts, self.next = checksum, ts, seq + 1
         if type_ == "request/sent":
             self.blocks = {}

@@ -8,8 +8,14 @@ from nbagent.events.spec import Field, Spec
 
 SPECS = {
     "tool/call": Spec(
-        "A call is looked at; `arguments` only if reading changed what stands in the answer.",
-        (Field("position", int), Field("arguments", dict, None), Field("repaired", str, None)),
+        "A call is looked at; `arguments` only if reading changed what stands in the answer, "
+        "`masked` if secrets in them are masked in the log.",
+        (
+            Field("position", int),
+            Field("arguments", dict, None),
+            Field("repaired", str, None),
+            Field("masked", bool, False),
+        ),
         located="ts",
     ),
     "tool/decision": Spec(

@@ -15,11 +15,13 @@ __all__ = ["CHECKS", "STEPS", "CallState", "CallsState", "start"]
 class CallState:
     """One call: what the model asked for, and how far it has come."""
 
-    __slots__ = ("arguments", "called", "decision", "done", "id", "name", "result")
+    __slots__ = ("arguments", "called", "decision", "done", "id", "masked", "name", "result")
 
     def __init__(self, name: str, arguments: str, id_: str) -> None:
         self.name, self.arguments, self.id = name, arguments, id_
         self.called = False
+        self.masked = False
+        """Whether secrets were masked in its arguments: what is logged can't be run."""
         self.decision: str | None = None
         self.done: dict[str, Any] | None = None
         """Data of `tool/done`."""
@@ -71,6 +73,7 @@ def _at(folds: Folds, data: dict[str, Any]) -> CallState:
 def _call(folds: Folds, seq: int, data: dict[str, Any]) -> None:
     call = _at(folds, data)
     call.called = True
+    call.masked = data.get("masked", False)
     given = data.get("arguments")
     if given is not None:
         call.arguments = orjson.dumps(given).decode()

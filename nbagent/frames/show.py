@@ -79,7 +79,10 @@ def _head(log: Log, reading: Reading) -> Iterator[str]:
     report = log.verify()
     yield f"ends {report.ends}; {'verified' if report else 'DAMAGED'}"
     for seq, what in report.problems:
-        yield clean(f"  event {seq}: {what}")
+        at = f"event {seq}: "
+        yield clean(f"  {at}{what.removeprefix(at)}")
+    if log.damage is not None:
+        yield "what follows stands before the damaged line; all behind it is left out"
     for step in story.steps:
         if step.error:
             yield clean(f"turn {step.start.data['turn']} ended with {step.error}")

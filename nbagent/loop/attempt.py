@@ -14,6 +14,7 @@ from nbagent.events import model as events
 from nbagent.events.disk import chunk_data
 from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
 from nbagent.loop.cancel import Scope, Stopped
+from nbagent.loop.masking import MaskedAnswer
 from nbagent.loop.request import Bounce, announce, build, log_sent
 from nbagent.loop.state import RunState
 from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, scrub
@@ -118,11 +119,13 @@ def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
 
 
 async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> None:
-    append, count = state.log.append, 0
+    append, count, masked = state.log.append, 0, gathered.masked
     item: Item
     async with aclosing(_generator(state.plan.model.stream(prepared))) as stream:
         async for item in stream:
             if type(item) is Delta:
+                if masked is not None:
+                    item = masked.feed(item)  # noqa: PLW2901
                 if not item.text:
                     continue
                 if gathered.first is None:
@@ -137,7 +140,10 @@ async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> 
                 gathered.order.setdefault(item.index, None)
             elif type(item) is End:
                 gathered.end = item
-                return
+                break
+    for item in masked.rest() if masked is not None else ():
+        append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
+        gathered.add(item)
 
 
 def _generator(stream: Any) -> Any:
@@ -166,10 +172,21 @@ def _keep_prefix(state: RunState, gathered: _Gathered) -> None:
 class _Gathered:
     """The answer so far."""
 
-    __slots__ = ("blocks", "closed", "end", "first", "order", "pieces", "started", "state")
+    __slots__ = (
+        "blocks",
+        "closed",
+        "end",
+        "first",
+        "masked",
+        "order",
+        "pieces",
+        "started",
+        "state",
+    )
 
     def __init__(self, state: RunState) -> None:
         self.state = state
+        self.masked = None if state.log.mask is None else MaskedAnswer(state.log.mask)
         self.started = time.perf_counter()
         self.first: float | None = None
         self.order: dict[int, None] = {}
@@ -201,6 +218,8 @@ class _Gathered:
             ids: set[str] = set()
             for index in self.order:
                 part = self._part(index)
+                if part is not None and self.masked is not None:
+                    part = self.masked.part(part, index, len(ids))
                 if type(part) is Call:
                     if not part.name:  # it could never be sent back
                         part = Call(UNNAMED, part.arguments, part.id)
@@ -210,6 +229,7 @@ class _Gathered:
                 if part is not None:
                     parts.append(part)
             self.closed = Message("assistant", parts)
+            self.state.unmasked = {} if self.masked is None else self.masked.unmasked
         return self.closed
 
     def _fresh_id(self, position: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import orjson
 from nbagent.events import tool as events
 from nbagent.interfaces.approver import Question
 from nbagent.interfaces.gate import Decision, ToolCall, ToolResult
-from nbagent.interfaces.tool import ArgumentsError
+from nbagent.interfaces.tool import ArgumentsError, Diff
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.slot import Slot, refused, unknown
 from nbagent.loop.state import RunState
@@ -36,7 +36,7 @@ def parse(state: RunState, slot: Slot) -> None:
         slot.result = unknown(asked.name, state.plan.tools)
         return
     try:
-        arguments = state.plan.read(tool, asked.arguments)
+        arguments = state.plan.read(tool, slot.text)
     except ArgumentsError as error:
         slot.result = ToolResult(f"Error: {error}", status="error", error_type="ArgumentsError")
         return
@@ -62,6 +62,8 @@ def look_at(state: RunState, slot: Slot) -> None:
         data["arguments"] = slot.call.arguments
     if slot.repaired:
         data["repaired"] = slot.repaired
+    if slot.position in state.unmasked:
+        data["masked"] = True
     state.log.append("tool/call", data)
 
 
@@ -240,28 +242,36 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
         ref=call.ref,
         risk=call.risk,
         why=decision.why,
-        arguments=orjson.loads(
-            call.canonical
-        ),  # whoever answers may do with its copy what he likes
+        arguments=_masked(state, orjson.loads(call.canonical)),
         description=call.tool.description,
-        preview=_preview(call),
+        preview=_preview(state, call),
         rememberable=call.risk != "dangerous" and state.plan.remember is not None,
         expires_ms=data.get("expires"),
     )
     state.ask(question, call)
 
 
-def _preview(call: ToolCall) -> Any:
+def _masked(state: RunState, value: Any) -> Any:
+    """What is shown of a call: questions end up in notebooks and reprs."""
+    return value if state.log.mask is None else state.log.mask.value(value)
+
+
+def _preview(state: RunState, call: ToolCall) -> Any:
     if call.tool.preview is None:
         return None
     try:
-        return call.tool.preview(orjson.loads(call.canonical))
+        shown = call.tool.preview(orjson.loads(call.canonical))
+        if isinstance(shown, Diff):
+            return Diff(_masked(state, shown.old), _masked(state, shown.new))
+        return _masked(state, shown)
     except Exception as error:  # noqa: BLE001 - a preview is a courtesy
         return f"(the preview failed: {type(error).__name__}: {error})"
 
 
 async def awaited(state: RunState, value: Any) -> Any:
     """What a gate returned, awaited where it is to be; Stop cuts that short.
+
+    What bodies have ended with is written before: it must not be lost while a gate takes its time.
 
     Raises
     ------
@@ -273,7 +283,7 @@ async def awaited(state: RunState, value: Any) -> Any:
     result: Any = None
     with Scope(state.token) as scope:
         try:
-            result = await value
+            result = await (_written_first(state, value) if state.log.dirty else value)
         except asyncio.CancelledError as error:
             if state.token.task is not None and state.token.task.cancelling():
                 raise
@@ -282,6 +292,16 @@ async def awaited(state: RunState, value: Any) -> Any:
     if scope.fired:
         raise Stopped
     return result
+
+
+async def _written_first(state: RunState, value: Awaitable[Any]) -> Any:
+    try:
+        await state.log.barrier()
+    except BaseException:
+        if inspect.iscoroutine(value):
+            value.close()
+        raise
+    return await value
 
 
 def not_a(gate: Any, given: Any, wanted: str) -> str:

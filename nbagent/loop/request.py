@@ -78,6 +78,7 @@ def build(
     entries: list[dict[str, Any]] = []
     messages: list[Message] = []
     if bounce is not None:
+        bounce = bounce._replace(text=state.log.masked(bounce.text))
         _bounced(bounce, messages, entries)
     answer = state.folds.turn.step
     spent = _spent(state, cause)

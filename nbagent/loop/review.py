@@ -198,7 +198,7 @@ def _force(
     state: RunState, got: Generated, name: str, verdict: Verdict, tallies: defaultdict[str, int]
 ) -> Answer:
     tallies[verdict.reason] += 1
-    message = Message("assistant", scrub(verdict.text))
+    message = Message("assistant", state.log.masked(scrub(verdict.text)))
     state.log.append("assistant/draft", {"message": got.message.to_node()})
     _log_verdict(state, name, verdict, tallies)
     state.log.append("attempt/discarded", {"why": "forced"})

@@ -9,17 +9,19 @@ their turn comes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from nbagent.errors import SessionError
 from nbagent.events import tool as events
 from nbagent.interfaces.gate import ToolResult
 from nbagent.loop.body import run_body
 from nbagent.loop.cancel import Scope
 from nbagent.loop.decide import awaited, decide, look_at, not_a, parse, put_question, settle
-from nbagent.loop.slot import NOT_STARTED, UNKNOWN_OUTCOME, Slot, abandoned, aborted, withheld
+from nbagent.loop.slot import UNKNOWN_OUTCOME, Slot, abandoned, aborted, not_started, withheld
 from nbagent.loop.state import RunState
 
 __all__ = ["close_calls", "run_calls"]
@@ -52,7 +54,7 @@ def close_calls(state: RunState) -> None:
         if call.done is not None:
             data = events.result(position, raw=None, status=call.done.get("status", "ok"))
         else:
-            raw = UNKNOWN_OUTCOME if call.decision == "allow" else NOT_STARTED
+            raw = UNKNOWN_OUTCOME if call.decision == "allow" else not_started(masked=call.masked)
             data = events.result(position, raw=raw, status="aborted", error="Aborted")
         state.log.append("tool/result", data)
 
@@ -73,7 +75,11 @@ class _Batch:
 
     def __init__(self, state: RunState) -> None:
         self.state = state
-        self.slots = [Slot(n, c.arguments) for n, c in enumerate(state.folds.calls.calls)]
+        unmasked = state.unmasked
+        self.slots = [
+            Slot(n, unmasked.get(n, call.arguments))
+            for n, call in enumerate(state.folds.calls.calls)
+        ]
         self.committed = 0
         self.over = False
         """Whether all results stand: what ends now ends too late."""
@@ -148,7 +154,7 @@ class _Batch:
             self._woken.set_result(None)
 
     async def _wait(self) -> None:
-        """Until an answer comes, a body ends, or Stop."""
+        """Until an answer comes, a body ends, or Stop; commits what has ended by then."""
         state = self.state
         if not self._signalled:
             self._woken = state.loop.create_future()
@@ -159,6 +165,7 @@ class _Batch:
             finally:
                 self._woken = None
         self._signalled = False
+        await self._commit()
 
     # -- running
 
@@ -258,13 +265,28 @@ class _Batch:
             return
         slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
         slot.result, slot.running = result, None
-        if slot.position > self.committed and state.folds.turn.step_open:
-            data: dict[str, Any] = {"position": slot.position, "raw": result.raw}
-            if result.status != "ok":
-                data["status"] = result.status
-            data["duration_ms"] = slot.duration_ms
-            state.log.append("tool/done", data)
+        if slot.position > self.committed or self._woken is None:
+            self._keep(slot, result)
         self._wake(answered=False)
+        # Behind the wake-up, so that what is committed then and what others have ended with in the
+        # same turn of the loop goes out in the same write.
+        state.loop.call_soon(self._write_out)
+
+    def _keep(self, slot: Slot, result: ToolResult) -> None:
+        """Log what a body came to, for a result that can't be committed yet."""
+        folds = self.state.folds
+        if not folds.turn.step_open or folds.calls.calls[slot.position].done is not None:
+            return
+        data: dict[str, Any] = {"position": slot.position, "raw": result.raw}
+        if result.status != "ok":
+            data["status"] = result.status
+        data["duration_ms"] = slot.duration_ms
+        self.state.log.append("tool/done", data)
+
+    def _write_out(self) -> None:
+        if not self.over and self.state.log.writable:
+            with contextlib.suppress(SessionError):  # the next barrier meets it and reports it
+                self.state.log.flush()
 
     async def _drain(self) -> None:
         """Cancel the bodies that run, wait a moment, give up what is left."""
@@ -293,6 +315,8 @@ class _Batch:
                 for after in self.state.plan.chain(slot.call.tool).after:
                     said: Any = after(slot.call, result, self.state.gates)
                     if type(said) is not ToolResult:
+                        if slot.started:
+                            self._keep(slot, slot.result or result)
                         said = await awaited(self.state, said)
                         if not isinstance(said, ToolResult):
                             raise TypeError(not_a(after, said, "a ToolResult"))
@@ -303,10 +327,12 @@ class _Batch:
         shown, text = result.shown, result.text
         if slot.edited:
             shown = f"[The person changed the arguments before it ran.]\n{text}"
-        done = self.state.folds.calls.calls[slot.position].done
+        done, raw = self.state.folds.calls.calls[slot.position].done, result.raw
+        if done is not None and done["raw"] == self.state.log.masked(raw):
+            raw = None
         data = events.result(
             slot.position,
-            raw=None if done is not None and done["raw"] == result.raw else result.raw,
+            raw=raw,
             shown=shown,
             status=result.status,
             error=result.error_type,

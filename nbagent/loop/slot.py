@@ -7,7 +7,16 @@ from collections.abc import Iterable
 
 from nbagent.interfaces.gate import Decision, ToolCall, ToolResult
 
-__all__ = ["NOT_STARTED", "UNKNOWN_OUTCOME", "Slot", "abandoned", "aborted", "refused", "unknown"]
+__all__ = [
+    "UNKNOWN_OUTCOME",
+    "Slot",
+    "abandoned",
+    "aborted",
+    "not_started",
+    "refused",
+    "unknown",
+    "withheld",
+]
 
 NOT_STARTED = "Error: tool call aborted before dispatch"
 UNKNOWN_OUTCOME = (
@@ -58,6 +67,11 @@ class Slot:
             msg = f"call {self.position} was never read"
             raise RuntimeError(msg)
         return self.call
+
+
+def not_started(*, masked: bool) -> str:
+    """The result of a call that a crash kept from starting; masked ones can't be started later."""
+    return f"{NOT_STARTED} (its arguments were masked)" if masked else NOT_STARTED
 
 
 def unknown(name: str, tools: Iterable[str]) -> ToolResult:

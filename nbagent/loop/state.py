@@ -19,6 +19,7 @@ from nbagent.events import approval, note, session
 from nbagent.folds.denials import key_of
 from nbagent.interfaces.approver import ANSWERS, Answer, AnswerWord, Approver, Question
 from nbagent.interfaces.gate import Decision, ToolCall
+from nbagent.interfaces.model import Header
 from nbagent.interfaces.plan import Plan
 from nbagent.interfaces.tool import ArgumentsError
 from nbagent.log import Log
@@ -59,7 +60,7 @@ class RunState:
         session: Any = None,
         speaker: object = None,
     ) -> None:
-        self.log, self.folds, self.plan = log, log.folds, plan
+        self.log, self.folds, self.plan = log, log.folds, _masked(plan, log)
         self.channel = channel
         """Who answers questions; None = nobody can be asked."""
         self.deps, self.session = deps, session
@@ -78,6 +79,10 @@ class RunState:
         self.header_sent: bytes | None = None
         """The header that this run has seen to be in force."""
         self.questions: dict[str, Open] = {}
+        self.unmasked: dict[int, str] = {}
+        """Position → arguments as the model wrote them, of this answer's calls that hold secrets."""
+        self.edits: dict[str, dict[str, Any]] = {}
+        """Question → arguments as a person wrote them, of this run."""
         self._serial = asyncio.Lock()
         self.wake: Callable[[], None] = _nothing
         """Called after each answer; the scheduler sets it."""
@@ -152,7 +157,7 @@ class RunState:
         also the channel that asks them, if it can `tell`.
         """
         self.notice(kind, text)
-        line = " ".join(clean(text).split())
+        line = " ".join(clean(self.log.masked(text)).split())
         _logger.warning("%s", line)
         tell = getattr(self.channel, "tell", None)
         if callable(tell) and _logger.hasHandlers():
@@ -243,12 +248,16 @@ class RunState:
             msg = "an edit has arguments, a dict by name, and no other answer has"
             raise ConfigError(msg)
         if answer.decision == "edit":
+            given = dict(answer.arguments or {})
+            if self.log.mask is not None:
+                given = self.log.mask.restored(given, waiting.call.canonical)
             try:
-                bound = self.plan.rebind(waiting.call.tool, dict(answer.arguments or {}))
+                bound = self.plan.rebind(waiting.call.tool, given)
             except ArgumentsError as error:
                 msg = f"these arguments don't fit `{waiting.question.name}`: {error}"
                 raise ConfigError(msg) from None
             answer = Answer("edit", answer.reason, bound.value)
+            self.edits[id_] = bound.value
         self._close(waiting, answer, by)
 
     def _close(self, waiting: Open, answer: Answer, by: str, *, withdrawn: bool = False) -> None:
@@ -344,10 +353,10 @@ class GateContext:
 
     def refused(self, call: ToolCall) -> bool:
         """Whether the same tool with the same arguments was refused earlier in this turn."""
-        denials = self._state.folds.denials
+        denials, log = self._state.folds.denials, self._state.log
         if not denials.refused:
             return False
-        return key_of(call.name, call.canonical.decode()) in denials.refused
+        return key_of(call.name, log.masked(call.canonical.decode())) in denials.refused
 
     def remembered(self, call: ToolCall) -> tuple[bool, str] | None:
         """A remembered answer for this tool."""
@@ -374,7 +383,17 @@ class GateContext:
         data = refusals[-1] if refusals else fitting[-1]
         source = "expired" if data["by"] == "expired" else "person"
         word = "deny" if refusals else "allow"
-        return Decision(word, data.get("reason", ""), data.get("arguments"), source)
+        edit = self._state.edits.get(data["id"], data.get("arguments"))
+        return Decision(word, data.get("reason", ""), edit, source)
+
+
+def _masked(plan: Plan, log: Log) -> Plan:
+    """The plan with a header that holds no secrets: it is logged, and what is logged is sent."""
+    if log.mask is None or not log.mask.hits(plan.header.data):
+        return plan
+    value = orjson.loads(plan.header.data)
+    masked = log.mask.value(value)
+    return plan if masked == value else replace(plan, header=Header.from_dict(masked))
 
 
 def _nothing() -> None:

@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from nbagent.errors import FormatError, SessionError
+from nbagent.errors import CorruptLogError, FormatError, SessionError
+from nbagent.events.disk import REWRITTEN
 from nbagent.interfaces.store import Stored, Torn
 from nbagent.stores.lock import FileLock
 
@@ -213,6 +214,9 @@ def _split(content: bytes, path: Path) -> tuple[Stored, int]:
             "Choose another path for the session"
         )
         raise FormatError(msg)
+    if first.endswith(b"\r"):
+        msg = f"{path} can't be read: {REWRITTEN}"
+        raise CorruptLogError(msg, what=REWRITTEN)
     return Stored(lines[0] if lines else None, lines[1:], torn), end
 
 

@@ -1,0 +1,110 @@
+"""What a body has ended with is in the file within one turn of the event loop, whatever comes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbagent as nb
+from nbagent.stores.jsonl import JsonlStore
+
+KILLS = Path(__file__).with_name("kills.py")
+
+
+@pytest.mark.parametrize("kills", [25, pytest.param(220, marks=pytest.mark.slow)])
+def test_no_kill_loses_a_result_of_a_body_that_has_ended(kills: int, tmp_path: Path):
+    command = [sys.executable, str(KILLS), str(tmp_path), str(kills), str(kills)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 lost" in done.stdout
+
+
+@nb.tool(risk="readonly")
+async def wait(seconds: float) -> str:
+    """Wait."""
+    await asyncio.sleep(seconds)
+    return f"waited {seconds}"
+
+
+@nb.tool(risk="mutating")
+def publish(text: str) -> str:
+    """Publish."""
+    return f"published {text}"
+
+
+async def test_a_result_is_in_the_file_while_the_next_calls_gate_takes_its_time(tmp_path: Path):
+    path = tmp_path / "s.jsonl"
+    seen: list[bool] = []
+
+    async def look(call: nb.ToolCall, ctx: Any) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(b"published" in path.read_bytes())
+
+    calls = [nb.call("publish", text="a"), nb.call("publish", text="b")]
+    agent = nb.Agent(
+        nb.models.Scripted([calls, "done"]),
+        tools=[publish],
+        gates=[look, *nb.DEFAULT_GATES],
+        approval=nb.Approval(mode="auto"),
+    )
+    await agent.run("go", session=path)
+    assert seen == [False, True]
+
+
+@pytest.mark.parametrize("tool", ["publish", "wait"])
+async def test_a_result_is_in_the_file_while_a_gate_behind_the_body_takes_its_time(
+    tool: str, tmp_path: Path
+):
+    path = tmp_path / "s.jsonl"
+    seen: list[bool] = []
+
+    class Slow:
+        async def after(self, call: nb.ToolCall, result: nb.ToolResult, ctx: Any) -> nb.ToolResult:
+            await asyncio.sleep(0.01)
+            seen.append(result.text.encode() in path.read_bytes())
+            return result
+
+    calls = {"publish": nb.call("publish", text="a"), "wait": nb.call("wait", seconds=0.002)}
+    agent = nb.Agent(
+        nb.models.Scripted([calls[tool], "done"]),
+        tools=[publish, wait],
+        gates=[Slow(), *nb.DEFAULT_GATES],
+        approval=nb.Approval(mode="auto"),
+    )
+    result = await agent.run("go", session=path)
+    assert seen == [True]
+    assert [e.type for e in result.events].count("tool/done") == 1
+    assert result.session.verify().ok
+
+
+async def test_bodies_that_end_together_are_one_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gone = asyncio.Event()
+
+    @nb.tool(risk="readonly")
+    async def meet(n: int) -> str:
+        """Meet."""
+        if n == 9:
+            gone.set()
+        await gone.wait()
+        return f"met {n}"
+
+    writes: list[int] = []
+    write = JsonlStore.write
+
+    def counted(self: JsonlStore, header: bytes | None, records: Any) -> None:
+        writes.append(sum(b"met " in record for record in records))
+        write(self, header, records)
+
+    monkeypatch.setattr(JsonlStore, "write", counted)
+    agent = nb.Agent(
+        nb.models.Scripted([[nb.call("meet", n=n) for n in range(10)], "done"]), tools=[meet]
+    )
+    await agent.run("go", session=tmp_path / "s.jsonl")
+    assert [n for n in writes if n] == [10]
