@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nbagent.agent import Agent
     from nbagent.assembly import DEFAULT_GATES, DEFAULT_REVIEWERS, Settings
     from nbagent.events import Event
+    from nbagent.frames import describe
     from nbagent.gates.permission import Approval
     from nbagent.gates.rules import Rule, rule
     from nbagent.interfaces.approver import Answer, Approver, ByHand, Question, edit
@@ -73,6 +74,7 @@ _WHERE = {
     "ask": "interfaces.gate",
     "call": "models.scripted",
     "deny": "interfaces.gate",
+    "describe": "frames",
     "edit": "interfaces.approver",
     "errors": "",
     "gates": "",
@@ -120,6 +122,7 @@ __all__ = [
     "ask",
     "call",
     "deny",
+    "describe",
     "edit",
     "errors",
     "gates",

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nbagent import __version__
-from nbagent.errors import ConfigError, NbAgentError
+from nbagent.errors import ConfigError, CorruptLogError, NbAgentError
 from nbagent.escape import clean
 
 __all__ = ["main"]
@@ -106,7 +106,10 @@ def _show(options: argparse.Namespace) -> int:
 
     path: Path = options.log
     _check_log(path)
-    session = Session.open(path)
+    try:
+        session = Session.open(path)
+    except CorruptLogError:  # the tables of what stands before the damage, which the head names
+        session = Session.open(path, until_damage=True)
     _say(show(session.log), end="")
     return 0 if session.verify() else 1
 

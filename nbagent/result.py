@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
@@ -15,6 +17,7 @@ from nbagent.session import Session
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nbagent.frames import Wanted
     from nbagent.frames.explain import Explanation
 
 __all__ = ["Result"]
@@ -32,6 +35,7 @@ class Result:
         "max_steps", "budget", "interrupted" (`run.interrupt`, Ctrl-C), "context_limit" (the
         request outgrew the model's window); on the
         partial result that an error carries (`error.result`) "model_error" or "error".
+        Which limit it was, with its numbers, is in the repr and in the last row of the table steps.
     truncated
         Whether the answer was cut off by the output limit, after all continuations.
     session
@@ -41,7 +45,7 @@ class Result:
     --------
     >>> import nbagent as nb
     >>> nb.Agent(nb.models.Scripted(["Hello."])).run_sync("Say hello.")
-    Result('Hello.', stop_reason='end_turn')
+    Result('Hello.', stop_reason='end_turn'): 1 step, 0 calls, about 16 tokens
     """
 
     def __init__(
@@ -112,7 +116,7 @@ class Result:
         """The approvals table: one row per decision about a call."""
         return self.to_pandas("approvals")
 
-    def to_pandas(self, table: str = "steps") -> pd.DataFrame:
+    def to_pandas(self, table: str = "steps", columns: Wanted = None) -> pd.DataFrame:
         """One of the run's tables.
 
         Parameters
@@ -120,26 +124,55 @@ class Result:
         table
             steps, events, messages, attempts, tools, verdicts, approvals, compactions, usage, notes;
             "steps", one row per accepted answer, is the one to begin with.
+        columns
+            A list of names, or "short": the eight or so that are looked at first. All if not given.
 
         Returns
         -------
         DataFrame
-            Ids first, then time, kind and name, content, numbers with the unit in the name;
-            nullable dtypes, `df.attrs["schema"]` names table and version.
+            What is looked at comes first, ids last; `nb.describe(table)` says what each column means.
+            Numbers have their unit in the name; nullable dtypes; `df.attrs["schema"]` names table and
+            version. With all columns it shows the short ones and names the others.
 
         Raises
         ------
         ConfigError
-            If there is no table of that name.
+            If there is no table or column of that name.
         """
         from nbagent.frames import table as build
 
-        return build(self.session.log, table, self._first, self._last)
+        return build(self.session.log, table, self._first, self._last, columns)
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write all tables of the run to files, by the end of the path.
+
+        Parameters
+        ----------
+        path
+            "run.xlsx": one workbook with a sheet a table; times are UTC, a text that is too long for
+            a cell says how much is missing, control characters become their pictures. "run.csv",
+            "run.parquet": a file a table, such as run.tools.csv. Files that are there are replaced.
+
+        Returns
+        -------
+        list of Path
+            What was written.
+
+        Raises
+        ------
+        ConfigError
+            If the path ends otherwise, or a library is missing: the message has the pip command.
+        OSError
+            If a file can't be written.
+        """
+        from nbagent.frames import export
+
+        return export(self.session.log, path, self._first, self._last)
 
     def explain(
         self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None
     ) -> Explanation:
-        """The exact request of a step: header, history, reminders, what changed since the one before.
+        """The exact request of a step: header, history, reminders, body, what changed since the one before.
 
         Parameters
         ----------
@@ -152,9 +185,20 @@ class Result:
         """
         from nbagent.frames import explain
 
-        return explain(self.session.log, step, turn, attempt, start=self._first, end=self._last)
+        return explain(
+            self.session.log,
+            step,
+            turn,
+            attempt,
+            start=self._first,
+            end=self._last,
+            models=self.session.models,
+        )
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 200 else self.text[:199] + "…"
         cut = ", truncated" if self.truncated else ""
-        return f"Result({text!r}, stop_reason={self.stop_reason!r}{cut})"
+        from nbagent.frames import brief
+
+        facts = brief(self.session.log, self._first, self._last)
+        return f"Result({text!r}, stop_reason={self.stop_reason!r}{cut}): {facts}"

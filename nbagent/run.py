@@ -175,6 +175,7 @@ class Run:
                 session=self.session,
                 speaker=self._speaker,
             )
+            self.session.models[state.number] = self._plan.model
             with self._gone:
                 self._state, state.early = state, self._early
             self._first = first = len(log)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from nbagent.errors import BusyError, ConfigError, SessionError
+from nbagent.interfaces.model import Model
 from nbagent.log import Events, Log, Report
 from nbagent.messages import Message, scrub
 from nbagent.redact import check_redact
@@ -24,6 +25,7 @@ from nbagent.stores.jsonl import JsonlStore
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nbagent.frames import Wanted
     from nbagent.frames.explain import Explanation
 
 __all__ = ["RunQueue", "Session", "as_session"]
@@ -114,6 +116,8 @@ class Session:
         """The log behind the session; append-only."""
         self.queue = RunQueue()
         """Who runs on it, and who waits."""
+        self.models: dict[int, Model] = {}
+        """The models of the runs in this process, by run: `explain` makes bodies anew with them."""
 
     @classmethod
     def open(
@@ -185,7 +189,7 @@ class Session:
     @classmethod
     def _of(cls, log: Log) -> Session:
         session = cls.__new__(cls)
-        session.log, session.queue = log, RunQueue()
+        session.log, session.queue, session.models = log, RunQueue(), {}
         return session
 
     @property
@@ -208,11 +212,11 @@ class Session:
         """The file, None if it is in memory."""
         return self.log.store.location if self.log.store is not None else None
 
-    def to_pandas(self, table: str = "steps") -> pd.DataFrame:
+    def to_pandas(self, table: str = "steps", columns: Wanted = None) -> pd.DataFrame:
         """One of the tables over all runs of the session; see `Result.to_pandas`."""
         from nbagent.frames import table as build
 
-        return build(self.log, table)
+        return build(self.log, table, columns=columns)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -225,7 +229,13 @@ class Session:
         """The exact request behind an answer; see `Result.explain`. The last turn if not given."""
         from nbagent.frames import explain
 
-        return explain(self.log, step, turn, attempt)
+        return explain(self.log, step, turn, attempt, models=self.models)
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write all tables over all runs of the session to files; see `Result.export`."""
+        from nbagent.frames import export
+
+        return export(self.log, path)
 
     def verify(self) -> Report:
         """Rebuild all that the model saw from the stored bytes, and say whether it holds.

@@ -136,12 +136,31 @@ def test_show_refuses_a_foreign_file(tmp_path: Path, content: bytes):
 
 
 @pytest.mark.damages_files
-def test_show_refuses_a_damaged_log_and_names_the_event(log: Path):
+def test_show_names_the_damaged_line_and_prints_what_stands_before_it(log: Path):
     lines = log.read_bytes().split(b"\n")
-    lines[5] = lines[5].replace(b"2 + 3?", b"2 + 4?")
+    at = next(n for n, line in enumerate(lines) if b"Das ist 5" in line)
+    lines[at] = lines[at].replace(b"Das ist 5", b"Das ist 6")
+    log.write_bytes(b"\n".join(lines))
+    before = log.read_bytes()
+    done = nbagent("show", str(log))
+    assert done.returncode == 1
+    assert "DAMAGED" in done.stdout
+    assert f"(line {at + 1})" in done.stdout
+    assert "what follows stands before the damaged line" in done.stdout
+    assert "add " in done.stdout.split("\ntools\n")[1]
+    assert "Das ist" not in done.stdout
+    assert log.read_bytes() == before
+
+
+@pytest.mark.damages_files
+def test_show_of_a_log_that_is_damaged_at_its_first_event_has_no_tables(log: Path):
+    lines = log.read_bytes().split(b"\n")
     lines[1] = lines[1].replace(b"2 + 3?", b"2 + 4?")
     log.write_bytes(b"\n".join(lines))
-    assert "damaged at event" in failed(nbagent("show", str(log)))
+    done = nbagent("show", str(log))
+    assert done.returncode == 1
+    assert "(line 2)" in done.stdout
+    assert "\ntools\n" not in done.stdout
 
 
 @pytest.mark.damages_files

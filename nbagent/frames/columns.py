@@ -9,14 +9,30 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from nbagent.frames.reading import Reading
+    from nbagent.frames.view import View
 
 __all__ = ["Column", "Kind", "Table", "build", "json_text"]
 
 Kind = Literal["int", "float", "bool", "text", "category", "time"]
-"""Int64, Float64, boolean, string, category (of a closed set), datetime64[ms, UTC]."""
+"""Int64, Float64, boolean, string (never an empty one), category, datetime64[ms, UTC]."""
+
+DTYPES: dict[Kind, str] = {
+    "int": "Int64",
+    "float": "Float64",
+    "bool": "boolean",
+    "text": "string",
+    "category": "category",
+    "time": "datetime64[ms, UTC]",
+}
+
+UNITS = {
+    "_ms": "ms",
+    "_usd": "US dollars",
+    "tokens": "tokens",
+    "_chars": "characters",
+}
+"""Units by the end of a number's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,24 @@ class Column:
     """The closed set of a category, in its order; other values that occur are added behind."""
     doc: str = ""
     """What the column says, one line."""
+    unit: str = ""
+    """Of a number or time; from the end of a number's name (`UNITS`) if it is not given."""
+
+    def __post_init__(self) -> None:
+        if self.kind in ("int", "float") and not self.unit:
+            by_name = next((unit for end, unit in UNITS.items() if self.name.endswith(end)), "")
+            object.__setattr__(self, "unit", by_name)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in pandas' words."""
+        return DTYPES[self.kind]
+
+    @property
+    def meaning(self) -> str:
+        """`doc`, with the closed set of a category if it is small."""
+        listed = ", ".join(self.categories)
+        return f"{self.doc} One of: {listed}." if 0 < len(self.categories) <= 20 else self.doc
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +83,19 @@ class Table:
     """One row per what, in which order."""
     rows: Callable[[Reading], Sequence[Any]]
     columns: list[Column] = field(default_factory=list[Column])
+    short: str = ""
+    """Names of the columns that are looked at first, with spaces between."""
 
 
-def build(name: str, columns: Sequence[Column], rows: Sequence[Any]) -> pd.DataFrame:
+def build(name: str, columns: Sequence[Column], rows: Sequence[Any]) -> View:
     """The rows as a table whose dtypes don't depend on what is in it."""
-    import pandas as pd
+    from nbagent.frames.view import View
 
     arrays: dict[str, Any] = {}
     for column in columns:
         values = list(map(column.get, rows))
         arrays[column.name] = _array(column.kind, column.categories, values)
-    frame = pd.DataFrame(arrays, copy=False)
+    frame = View(arrays, copy=False)
     frame.attrs["schema"] = f"nbagent.{name}/1"
     return frame
 
@@ -82,7 +118,7 @@ def _array(kind: Kind, categories: tuple[str, ...], values: list[Any]) -> Any:
         case "bool":
             return _masked(pd.arrays.BooleanArray, "bool", values)
         case "text":
-            return pd.array(values, dtype="string")
+            return pd.array([value or None for value in values], dtype="string")
         case "category":
             return _category(categories, values)
         case "time":

@@ -12,8 +12,9 @@ import orjson
 from nbagent.errors import ConfigError
 from nbagent.events import SPECS, SURFACE
 from nbagent.folds import Folds
+from nbagent.frames.body import Models, rebuild
 from nbagent.frames.reading import opening, type_of
-from nbagent.interfaces.model import Choice, Header, ToolSpec
+from nbagent.interfaces.model import Choice, Header, Nodes, Request, ToolSpec
 from nbagent.messages import Message
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Explanation:
     """Hash of the history: equal to that of any request with the same history."""
     body_digest: str | None
     """Hash of the HTTP body, for models that have one."""
+    body: Any = None
+    """The JSON that went over the wire, made anew by the run's model; None where there is none."""
+    body_note: str = ""
+    """Why there is no body, or that it is not what was sent."""
 
     @property
     def model(self) -> str:
@@ -130,6 +135,7 @@ def explain(
     *,
     start: int = 0,
     end: int | None = None,
+    models: Models | None = None,
 ) -> Explanation:
     """The exact request of an attempt, rebuilt from the lines of the log alone.
 
@@ -141,6 +147,8 @@ def explain(
         Which one; the last of those that are left out.
     start, end
         The events to look for it in: one run's.
+    models
+        Those that can make the body anew.
 
     Raises
     ------
@@ -153,7 +161,13 @@ def explain(
     now, before = _replay(lines, place.seq)
     data = now.data
     history = now.messages
-    choice = data.get("choice")
+    choice = _choice(data["choice"]) if data.get("choice") else None
+    header, reminders = Header.from_dict(now.header), _reminders(lines, data)
+    body = rebuild(
+        (models or {}).get(place.run),
+        Request(header, Nodes(now.nodes), len(now.nodes), reminders, choice, log.id),
+        data.get("body_digest"),
+    )
     return Explanation(
         session_id=log.id,
         turn=place.turn,
@@ -161,14 +175,16 @@ def explain(
         attempt=place.attempt,
         seq=place.seq,
         cause=data.get("cause"),
-        header=Header.from_dict(now.header),
-        choice=_choice(choice) if choice else None,
+        header=header,
+        choice=choice,
         history=history,
         history_seqs=tuple(now.seqs),
-        reminders=_reminders(lines, data),
+        reminders=reminders,
         changed=_changes(lines, before, now, history),
         digest=data["surface_hash"],
         body_digest=data.get("body_digest"),
+        body=body.value,
+        body_note=body.note,
     )
 
 
@@ -177,18 +193,21 @@ class _Place(NamedTuple):
     step: int
     attempt: int
     seq: int
+    run: int
 
 
 def _requests(lines: Sequence[bytes], start: int, end: int) -> Iterator[_Place]:
     """Where each request of the stretch stands."""
-    turn = step = 0
+    turn = step = run = 0
     for seq in range(opening(lines, start), end):
         type_ = type_of(lines[seq])
-        if type_ == b"step/start":
+        if type_ == b"turn/start":
+            run = orjson.loads(lines[seq])["data"]["run"]
+        elif type_ == b"step/start":
             data = orjson.loads(lines[seq])["data"]
             turn, step = data["turn"], data["step"]
         elif type_ == b"request/sent" and seq >= start:
-            yield _Place(turn, step, orjson.loads(lines[seq])["data"]["attempt"], seq)
+            yield _Place(turn, step, orjson.loads(lines[seq])["data"]["attempt"], seq, run)
 
 
 def _choose(

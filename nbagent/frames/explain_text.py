@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
 from nbagent.escape import clean, escape
 from nbagent.frames.columns import json_text
+from nbagent.frames.html import CELL, block
+from nbagent.interfaces.model import ToolSpec
 from nbagent.messages import Message, Text, Thinking
 
 if TYPE_CHECKING:
@@ -22,6 +26,8 @@ class _Section(NamedTuple):
     title: str
     rows: Sequence[tuple[str, str]]
     """(label, text) each."""
+    folded: bool = False
+    """Whether HTML shows it, and all of it, only when it is opened."""
 
 
 def as_text(explanation: Explanation) -> str:
@@ -41,17 +47,23 @@ def as_text(explanation: Explanation) -> str:
 def as_html(explanation: Explanation) -> str:
     """The same as HTML with inline styles only; every text is escaped."""
     label_style = "opacity:.7;vertical-align:top;text-align:left;padding:1px 12px 1px 0"
-    text_style = "white-space:pre-wrap;overflow-wrap:anywhere;text-align:left;padding:1px 0"
+    text_style = f"{CELL};padding:1px 0"
+    title_style = "font-weight:600;margin:10px 0 2px"
     blocks: list[str] = []
     for section in _sections(explanation):
+        limit = 100_000 if section.folded else 2000
         rows = "".join(
             f'<tr><th style="{label_style};font-weight:normal">{escape(label)}</th>'
-            f'<td style="{text_style}">{escape(cut(text, 2000))}</td></tr>'
+            f'<td style="{text_style}">{escape(cut(text, limit))}</td></tr>'
             for label, text in section.rows
         )
-        title = f'<div style="font-weight:600;margin:10px 0 2px">{escape(section.title)}</div>'
-        blocks.append(f'{title}<table style="margin:0;border:0">{rows}</table>')
-    return f'<div style="line-height:1.4">{"".join(blocks)}</div>'
+        table, title = f'<table style="margin:0;border:0">{rows}</table>', escape(section.title)
+        if section.folded:
+            summary = f'<summary style="{title_style}">{title}</summary>'
+            blocks.append(f"<details>{summary}{table}</details>")
+        else:
+            blocks.append(f'<div style="{title_style}">{title}</div>{table}')
+    return block("".join(blocks))
 
 
 def cut(text: str, limit: int) -> str:
@@ -75,7 +87,7 @@ def _sections(e: Explanation) -> Iterator[_Section]:
     if e.instructions:
         yield _Section("Instructions", [("", e.instructions)])
     if e.tools:
-        described = [(f"{tool.name} ({tool.risk})", tool.description) for tool in e.tools]
+        described = [(f"{tool.name} ({tool.risk})", _described(tool)) for tool in e.tools]
         yield _Section(f"Tools on offer: {len(e.tools)}", described)
     yield _Section(
         f"History: {len(e.history)} message{'' if len(e.history) == 1 else 's'}", [*_history(e)]
@@ -89,6 +101,23 @@ def _sections(e: Explanation) -> Iterator[_Section]:
     else:
         rows = [*_changes(changed)] or [("", "Nothing.")]
         yield _Section(f"Changed since the request before (event {changed.before})", rows)
+    if e.body is None:
+        yield _Section("Body", [("", e.body_note)])
+    else:
+        note = [("note", e.body_note)] if e.body_note else []
+        yield _Section(
+            "Body, as it went over the wire", [*note, ("", _pretty(e.body))], folded=True
+        )
+
+
+def _described(tool: ToolSpec) -> str:
+    return f"{tool.description}\nparameters: {json_text(tool.parameters)}"
+
+
+def _pretty(body: Any) -> str:
+    if isinstance(body, str):
+        return body
+    return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
 
 
 def _facts(e: Explanation) -> Iterator[tuple[str, str]]:

@@ -10,24 +10,37 @@ from nbagent.events import SPECS
 from nbagent.frames.columns import Column, Table, json_text
 from nbagent.frames.reading import Entry, Reading
 
-__all__ = ["COMPACTIONS", "EVENTS", "NOTES", "place"]
+__all__ = ["COMPACTIONS", "EVENTS", "NOTES", "ids", "place"]
 
 
 def place(path: str = "", *, attempt: bool = True) -> list[Column]:
-    """The columns that say where a row stands, from the entry at `path` of the row."""
-
-    def at(name: str) -> Callable[[Any], Any]:
-        return attrgetter(f"{path}.{name}" if path else name)
-
+    """The columns that a table begins with: where its row stands, from the entry at `path` of it."""
+    at = _from_entry(path)
     columns = [
-        Column("session_id", "text", at("session_id"), doc="The session's id."),
         Column("turn", "int", at("turn"), doc="From 1; missing outside of turns."),
         Column("step", "int", at("step"), doc="From 1 in each turn; missing outside of steps."),
-        Column("attempt", "int", at("attempt"), doc="From 1 in each step; the latest one so far."),
-        Column("seq", "int", at("seq"), doc="The event that begins the row."),
-        Column("ts", "time", at("ts"), doc="Its time; may jump back with the clock."),
     ]
-    return columns if attempt else [column for column in columns if column.name != "attempt"]
+    return [*columns, _attempt(path)] if attempt else columns
+
+
+def ids(path: str = "", *, attempt: bool = False) -> list[Column]:
+    """The columns that a table ends with: what identifies its row in the log."""
+    at = _from_entry(path)
+    return [
+        *([_attempt(path)] if attempt else []),
+        Column("session_id", "text", at("session_id"), doc="The session's id."),
+        Column("seq", "int", at("seq"), doc="The event that begins the row."),
+        Column("ts", "time", at("ts"), doc="Its time; may jump back with the clock.", unit="UTC"),
+    ]
+
+
+def _attempt(path: str) -> Column:
+    doc = "From 1 in each step; the latest one so far."
+    return Column("attempt", "int", _from_entry(path)("attempt"), doc=doc)
+
+
+def _from_entry(path: str) -> Callable[[str], Callable[[Any], Any]]:
+    return lambda name: attrgetter(f"{path}.{name}" if path else name)
 
 
 def _data_json(entry: Entry) -> str:
@@ -62,7 +75,9 @@ EVENTS = Table(
         *place(),
         Column("type", "category", attrgetter("type"), tuple(SPECS), "Event type."),
         Column("data_json", "text", _data_json, doc="The event's data as it stands in the log."),
+        *ids(),
     ],
+    short="turn step attempt type data_json seq",
 )
 
 NOTES = Table(
@@ -71,7 +86,6 @@ NOTES = Table(
     _of("note", "notice"),
     [
         *place(attempt=False),
-        Column("type", "category", attrgetter("type"), ("note", "notice"), "note or notice."),
         Column(
             "source",
             "text",
@@ -86,8 +100,11 @@ NOTES = Table(
             lambda entry: json_text(entry.data.get("data")),
             doc="A note's data, JSON.",
         ),
+        Column("type", "category", attrgetter("type"), ("note", "notice"), "note or notice."),
         Column("ref", "int", _field("ref"), doc="seq of the event that a notice is about."),
+        *ids(),
     ],
+    short="turn step source kind text data_json",
 )
 
 COMPACTIONS = Table(
@@ -98,8 +115,28 @@ COMPACTIONS = Table(
         *place(attempt=False),
         Column("strategy", "text", _field("strategy"), doc="The compressor."),
         Column("trigger", "text", _field("trigger"), doc="What set it off."),
-        Column("tokens_before", "int", _field("tokens_before"), doc="Estimated tokens before."),
-        Column("tokens_after", "int", _field("tokens_after"), doc="Estimated tokens after."),
-        Column("nodes", "int", _field("nodes"), doc="Messages put in place of the old ones."),
+        Column(
+            "tokens_before",
+            "int",
+            _field("tokens_before"),
+            doc="Estimated size before.",
+            unit="tokens",
+        ),
+        Column(
+            "tokens_after",
+            "int",
+            _field("tokens_after"),
+            doc="Estimated size after.",
+            unit="tokens",
+        ),
+        Column(
+            "nodes",
+            "int",
+            _field("nodes"),
+            doc="Messages put in place of the old ones.",
+            unit="messages",
+        ),
+        *ids(),
     ],
+    short="turn step strategy trigger tokens_before tokens_after nodes",
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nbagent.events.turn import limit_words
 from nbagent.folds.ledger import LOGICAL
 from nbagent.frames.columns import Column, Table, json_text
-from nbagent.frames.log_tables import place
+from nbagent.frames.log_tables import ids, place
 from nbagent.frames.reading import Reading
 from nbagent.frames.story import Attempt, Entered, Step, Verdict, tell
 from nbagent.messages import Call, Message, Thinking, Usage
@@ -69,6 +70,10 @@ def _of_usage(name: str) -> Callable[[Step], Any]:
     return lambda step: getattr(total(step.attempts), name)
 
 
+def _of_limit(name: str) -> Callable[[Step], Any]:
+    return lambda step: (step.limit or {}).get(name)
+
+
 def _step_ms(step: Step) -> float | None:
     # The clock of people, the only one that both ends of a step have; it may be set back meanwhile.
     return None if step.end is None else float(max(0, step.end.ts - step.start.ts))
@@ -80,7 +85,6 @@ STEPS = Table(
     lambda reading: tell(reading).steps,
     [
         *place("start", attempt=False),
-        Column("run", "int", lambda step: step.run, doc="Which agent.run of the session, from 1."),
         Column(
             "user_text",
             "text",
@@ -88,9 +92,45 @@ STEPS = Table(
             doc="What people (or the harness) said at its start.",
         ),
         Column("text", "text", _of_answer(lambda m: m.text), doc="The answer's text."),
-        Column("n_calls", "int", _of_answer(lambda m: len(m.calls)), doc="Calls it asked for."),
+        Column(
+            "n_calls",
+            "int",
+            _of_answer(lambda m: len(m.calls)),
+            doc="Calls it asked for.",
+            unit="calls",
+        ),
+        Column(
+            "stop",
+            "category",
+            lambda step: step.stop,
+            STOPS,
+            "On a turn's last step: why the turn ended.",
+        ),
+        Column(
+            "stop_detail",
+            "text",
+            lambda step: limit_words(step.limit) if step.limit else None,
+            doc="On a turn's last step: the limit that ended it, in words.",
+        ),
+        Column(
+            "error",
+            "text",
+            lambda step: step.error,
+            doc="On a turn's last step: the error that ended it.",
+        ),
+        Column("tokens", "int", _of_usage("total"), doc="All tokens of all attempts."),
+        Column(
+            "duration_ms", "float", _step_ms, doc="From its first to its last event, by the clock."
+        ),
+        Column("run", "int", lambda step: step.run, doc="Which agent.run of the session, from 1."),
         Column("calls_json", "text", _of_answer(lambda m: calls_json(m.calls)), doc="Those calls."),
-        Column("attempts", "int", lambda step: len(step.attempts), doc="Generations it took."),
+        Column(
+            "attempts",
+            "int",
+            lambda step: len(step.attempts),
+            doc="Generations it took.",
+            unit="attempts",
+        ),
         Column(
             "model",
             "text",
@@ -108,26 +148,24 @@ STEPS = Table(
             Column(name, "int", _of_usage(name), doc=f"{doc[:-1]}, all attempts.")
             for name, _, doc in TOKENS
         ),
-        Column("tokens", "int", _of_usage("total"), doc="All tokens of all attempts."),
         Column("estimated", "bool", _of_usage("estimated"), doc="Whether some were estimated."),
         Column(
             "cost_usd", "float", lambda _: None, doc="US dollars; missing if no price is known."
         ),
+        Column("limit_name", "text", _of_limit("name"), doc="That limit, such as max_tokens."),
         Column(
-            "duration_ms", "float", _step_ms, doc="From its first to its last event, by the clock."
+            "limit_max",
+            "float",
+            _of_limit("limit"),
+            doc="How much it allows.",
+            unit="what the limit counts",
         ),
         Column(
-            "stop",
-            "category",
-            lambda step: step.stop,
-            STOPS,
-            "On a turn's last step: why the turn ended.",
-        ),
-        Column(
-            "error",
-            "text",
-            lambda step: step.error,
-            doc="On a turn's last step: the error that ended it.",
+            "limit_used",
+            "float",
+            _of_limit("used"),
+            doc="How much was used.",
+            unit="what the limit counts",
         ),
         Column(
             "source",
@@ -141,7 +179,9 @@ STEPS = Table(
             lambda step: bool(step.answer and step.answer.data.get("interrupted")),
             doc="Whether the answer was cut off by an interrupt.",
         ),
+        *ids("start"),
     ],
+    short="turn step user_text text n_calls tokens duration_ms stop stop_detail",
 )
 
 
@@ -175,17 +215,18 @@ ATTEMPTS = Table(
     lambda reading: tell(reading).attempts,
     [
         *place("sent"),
-        Column("purpose", "category", lambda a: a.purpose, PURPOSES, "What it was for."),
         Column(
             "cause", "category", _sent("cause"), CAUSES, "Why another one; missing for the first."
         ),
         Column("model", "text", lambda a: a.header["model"], doc="The model asked."),
         Column("finish", "category", _ended("finish"), FINISHES, "Why it ended; missing if open."),
         Column("failure", "text", _failed("type"), doc="Class of the error, if it failed."),
+        Column("text", "text", _text, doc="The answer's text, also if it was rejected."),
+        *(Column(name, "int", _used(key), doc=doc) for name, key, doc in TOKENS[:3]),
+        Column("purpose", "category", lambda a: a.purpose, PURPOSES, "What it was for."),
         Column(
             "discarded", "bool", lambda a: a.discarded is not None, doc="Whether it doesn't count."
         ),
-        *(Column(name, "int", _used(key), doc=doc) for name, key, doc in TOKENS[:3]),
         Column(
             "cost_usd", "float", lambda _: None, doc="US dollars; missing if no price is known."
         ),
@@ -210,20 +251,28 @@ ATTEMPTS = Table(
         ),
         Column("failure_message", "text", _failed("message"), doc="The error in words."),
         Column("failure_status", "int", _failed("status"), doc="HTTP status of the error."),
-        Column("text", "text", _text, doc="The answer's text, also if it was rejected."),
-        Column("messages", "int", _sent("surface_len"), doc="Messages of history that were sent."),
+        Column(
+            "messages",
+            "int",
+            _sent("surface_len"),
+            doc="Messages of history that were sent.",
+            unit="messages",
+        ),
         Column(
             "reminders",
             "int",
             lambda a: len(a.sent.data.get("tail", ())),
             doc="Messages behind them.",
+            unit="messages",
         ),
         Column("header_seq", "int", _sent("header"), doc="seq of the header in force."),
         Column(
             "surface_hash", "text", _sent("surface_hash"), doc="Hash of the history that was sent."
         ),
         Column("body_digest", "text", _sent("body_digest"), doc="Hash of the HTTP body."),
+        *ids("sent"),
     ],
+    short="turn step attempt cause finish failure text input_tokens output_tokens",
 )
 
 
@@ -248,13 +297,17 @@ VERDICTS = Table(
         Column("reviewer", "text", _said("reviewer"), doc="The reviewer's name."),
         Column("action", "category", _said("action"), ("retry", "force", "noted"), "What it did."),
         Column("reason", "text", _said("reason"), doc="Key of the tally."),
-        Column("detail", "text", _said("detail"), doc="More, for people."),
-        Column("draft", "text", _draft, doc="Text of the answer that was judged."),
-        Column("tally", "int", _said("tally", 0), doc="How often this reason was given."),
         Column(
             "text", "text", _said("text"), doc="What the model reads, or the text forced on it."
         ),
+        Column("draft", "text", _draft, doc="Text of the answer that was judged."),
+        Column(
+            "tally", "int", _said("tally", 0), doc="How often this reason was given.", unit="times"
+        ),
+        Column("detail", "text", _said("detail"), doc="More, for people."),
+        *ids("entry"),
     ],
+    short="turn step attempt reviewer action reason text draft tally",
 )
 
 
@@ -271,7 +324,7 @@ MESSAGES = Table(
     "One row per message that entered the history, in its order; reminders are not among them.",
     lambda reading: tell(reading).messages,
     [
-        *place("entry"),
+        *place("entry", attempt=False),
         Column(
             "role",
             "category",
@@ -279,6 +332,7 @@ MESSAGES = Table(
             ("user", "assistant", "tool"),
             "Who speaks.",
         ),
+        Column("name", "text", lambda row: row.message.name, doc="Of a result: the tool."),
         Column("text", "text", lambda row: row.message.text, doc="The text, as the model sees it."),
         Column("calls_json", "text", lambda row: calls_json(row.message.calls), doc="Tool calls."),
         Column(
@@ -289,7 +343,6 @@ MESSAGES = Table(
         ),
         Column("replaced", "bool", lambda _: False, doc="Whether a compaction took it out."),
         Column("thinking", "text", _thinking, doc="The model's reasoning, as far as it is shown."),
-        Column("name", "text", lambda row: row.message.name, doc="Of a result: the tool."),
         Column(
             "call_id", "text", lambda row: row.message.call_id, doc="Of a result: the call's id."
         ),
@@ -299,7 +352,9 @@ MESSAGES = Table(
             lambda row: row.call.position if row.call else None,
             doc="Of a result: the call's place in the answer, from 0.",
         ),
+        *ids("entry", attempt=True),
     ],
+    short="turn step role name text calls_json source",
 )
 
 
@@ -332,15 +387,15 @@ USAGE = Table(
     "One row per model and purpose, in the order of their first request.",
     _groups,
     [
-        Column("session_id", "text", lambda g: g.session_id, doc="The session's id."),
         Column("model", "text", lambda g: g.model, doc="The model asked."),
         Column("purpose", "category", lambda g: g.purpose, PURPOSES, "What it was asked for."),
-        Column("attempts", "int", lambda g: len(g.attempts), doc="Generations."),
+        Column("attempts", "int", lambda g: len(g.attempts), doc="Generations.", unit="attempts"),
         Column(
             "model_calls",
             "int",
             lambda g: sum(a.sent.data.get("cause") in LOGICAL for a in g.attempts),
             doc="Generations without those that repeat a failed one: what a budget counts.",
+            unit="calls",
         ),
         *(Column(name, "int", _sum(name), doc=doc) for name, _, doc in TOKENS),
         Column("tokens", "int", _sum("total"), doc="All of them."),
@@ -355,5 +410,7 @@ USAGE = Table(
             lambda g: float(sum(a.ended.get("duration_ms", 0.0) for a in g.attempts)),
             doc="Time spent waiting for the model.",
         ),
+        Column("session_id", "text", lambda g: g.session_id, doc="The session's id."),
     ],
+    short="model purpose attempts model_calls input_tokens output_tokens tokens duration_ms",
 )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nbagent.escape import clean
+from nbagent.events.turn import limit_words
 from nbagent.frames.model_tables import total
 from nbagent.frames.reading import Reading, read
 from nbagent.frames.story import tell
@@ -78,10 +79,16 @@ def _head(log: Log, reading: Reading) -> Iterator[str]:
     report = log.verify()
     yield f"ends {report.ends}; {'verified' if report else 'DAMAGED'}"
     for seq, what in report.problems:
-        yield clean(f"  event {seq}: {what}")
+        at = f"event {seq}: "
+        yield clean(f"  {at}{what.removeprefix(at)}")
+    if log.damage is not None:
+        yield "what follows stands before the damaged line; all behind it is left out"
     for step in story.steps:
         if step.error:
             yield clean(f"turn {step.start.data['turn']} ended with {step.error}")
+        if step.limit:
+            words = limit_words(step.limit)
+            yield clean(f"turn {step.start.data['turn']} ended by {step.stop}: {words}")
 
 
 def _count(number: int, what: str) -> str:

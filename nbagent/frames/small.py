@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["small_table"]
 
 
-def small_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
-    """A table of text, one row each, with its columns even if it is empty."""
-    import pandas as pd
+def small_table(rows: Sequence[Sequence[str | None]], columns: Sequence[str]) -> pd.DataFrame:
+    """A table of text, one row each, with its columns even if it is empty; None is a missing text."""
+    from nbagent.frames.view import View
 
-    return pd.DataFrame([list(row) for row in rows], columns=list(columns), dtype="string")
+    return View([list(row) for row in rows], columns=list(columns), dtype="string")

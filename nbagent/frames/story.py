@@ -125,6 +125,11 @@ class Step:
         return self.turn_end.get("stop") or self.turn_end.get("reason")
 
     @property
+    def limit(self) -> dict[str, Any] | None:
+        """Of the turn's last step: the limit that ended the turn; see `events/turn.py`."""
+        return (self.turn_end or {}).get("limit")
+
+    @property
     def error(self) -> str | None:
         """Of the turn's last step: the error that ended the turn."""
         facts = (self.turn_end or {}).get("error")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from nbagent.errors import ConfigError
-from nbagent.frames.columns import Column, build
+from nbagent.frames.columns import Column, Table, build
 from nbagent.frames.log_tables import COMPACTIONS, EVENTS, NOTES
 from nbagent.frames.model_tables import ATTEMPTS, MESSAGES, STEPS, USAGE, VERDICTS
 from nbagent.frames.reading import read
+from nbagent.frames.small import small_table
 from nbagent.frames.tool_tables import APPROVALS, TOOLS
 from nbagent.log import collector_paused
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from nbagent.log import Log
 
-__all__ = ["TABLES", "table"]
+__all__ = ["TABLES", "Wanted", "describe", "table"]
 
 _T = TypeVar("_T")
 
@@ -40,13 +41,16 @@ TABLES = {
 }
 """The tables by name."""
 
+Wanted = Sequence["str | Column"] | Literal["short"] | None
+"""Which columns: a list of names, "short", or None for all."""
+
 
 def table(
     log: Log,
     name: str,
     start: int = 0,
     end: int | None = None,
-    columns: Sequence[str | Column] | None = None,
+    columns: Wanted = None,
 ) -> pd.DataFrame:
     """One table of a session, or of the stretch of it that is one run.
 
@@ -60,7 +64,8 @@ def table(
     start, end
         Events `start` up to, not with, `end`. A row belongs to the stretch if its latest event does.
     columns
-        Names of the columns wanted, or columns of your own; None gives the table's.
+        Names of the columns wanted, or columns of your own; "short" gives the eight or so that are
+        looked at first; None gives all of the table's, of which it shows those first.
 
     Returns
     -------
@@ -77,14 +82,58 @@ def table(
         If there is no table or column of that name.
     """
     chosen = _find(name, TABLES, "table")
-    known = {column.name: column for column in chosen.columns}
-    wanted = chosen.columns if columns is None else columns
-    specs = [
-        _find(each, known, f'column of "{name}"') if isinstance(each, str) else each
-        for each in wanted
-    ]
+    specs = _columns(chosen, columns)
     with collector_paused():
-        return build(name, specs, chosen.rows(read(log, start, end)))
+        frame = build(name, specs, chosen.rows(read(log, start, end)))
+    if columns is None:
+        short = chosen.short.split()
+        frame.hidden = tuple(each.name for each in specs if each.name not in short)
+    return frame
+
+
+def describe(name: str | None = None) -> pd.DataFrame:
+    """What the columns of a table mean; without a name, which tables there are.
+
+    Parameters
+    ----------
+    name
+        As in `result.to_pandas(name)`: steps, tools, attempts, ….
+
+    Returns
+    -------
+    pd.DataFrame
+        One row per column, in the table's order: name, dtype, unit (missing if it has none),
+        meaning. Without a name one row per table: name, rows (one per what), columns (those that
+        are looked at first).
+
+    Raises
+    ------
+    ConfigError
+        If there is no table of that name.
+
+    Examples
+    --------
+    >>> describe("tools")["name"].to_list()[:4]
+    ['turn', 'step', 'name', 'args_json']
+    """
+    if name is None:
+        tables = [(each.name, each.doc, ", ".join(each.short.split())) for each in TABLES.values()]
+        return small_table(tables, ["name", "rows", "columns"])
+    columns = _find(name, TABLES, "table").columns
+    rows = [(each.name, each.dtype, each.unit or None, each.meaning) for each in columns]
+    return small_table(rows, ["name", "dtype", "unit", "meaning"])
+
+
+def _columns(chosen: Table, columns: Wanted) -> Sequence[Column]:
+    if columns is None:
+        return chosen.columns
+    if isinstance(columns, str) and columns != "short":
+        msg = f'columns is "short" or a list of names, not {columns!r}: write columns=[{columns!r}]'
+        raise ConfigError(msg)
+    known = {column.name: column for column in chosen.columns}
+    what = f'column of "{chosen.name}"'
+    wanted = chosen.short.split() if isinstance(columns, str) else columns
+    return [_find(each, known, what) if isinstance(each, str) else each for each in wanted]
 
 
 def _find(name: str, known: dict[str, _T], what: str) -> _T:

@@ -14,11 +14,11 @@ FIRST, LAST = 20, 80
 """Of a longer table, so many rows are shown from its begin and its end."""
 
 GAP = "  "
-LEAST = 6
-"""A heading is cut to no less than this."""
+ENOUGH = 20
+"""Cells are cut to this before any heading is cut."""
 
 CUT = 6
-"""Cells are cut to no less than this."""
+"""Cells and headings are cut to no less than this."""
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
@@ -62,16 +62,15 @@ def _cell(value: Any) -> str:
 
 
 def _fit(cells: list[int], headings: list[int], width: int) -> list[int]:
-    """Widths that fit: the widest cells are cut first, headings get what is left over."""
-    widths = [max(cell, min(heading, LEAST)) for cell, heading in zip(cells, headings, strict=True)]
-    spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
-    while spare < 0 and max(widths) > CUT:
-        widths[widths.index(max(widths))] -= 1
-        spare += 1
-    for n, heading in enumerate(headings):
-        more = max(0, min(heading - widths[n], spare))
-        widths[n] += more
-        spare -= more
+    """Widths that fit: the longest cells are cut first, headings when that is not enough."""
+    widths = [max(pair) for pair in zip(cells, headings, strict=True)]
+    room = width - len(GAP) * (len(widths) - 1)
+    for floors in ([max(heading, ENOUGH) for heading in headings], [CUT] * len(widths)):
+        while sum(widths) > room:
+            able = [n for n, wide in enumerate(widths) if wide > floors[n]]
+            if not able:
+                break
+            widths[max(able, key=widths.__getitem__)] -= 1
     return widths
 
 

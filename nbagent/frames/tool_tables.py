@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from nbagent.frames.columns import Column, Table, json_text
-from nbagent.frames.log_tables import place
+from nbagent.frames.log_tables import ids, place
 from nbagent.frames.reading import Entry, Reading
 from nbagent.frames.story import Question, ToolUse, tell
 
@@ -98,31 +98,32 @@ TOOLS = Table(
     "One row per tool call, in the model's order; a call without status is open.",
     lambda reading: tell(reading).calls,
     [
-        *place("called"),
+        *place("called", attempt=False),
         Column(
             "name", "text", lambda call: call.request.name, doc="The tool, as the model wrote it."
         ),
-        Column("ref", "text", ref, doc="The capability; missing for an unknown tool."),
-        Column("position", "int", lambda call: call.position, doc="Place in the answer, from 0."),
         Column(
             "args_json",
             "text",
             lambda call: call.request.arguments,
             doc="Arguments exactly as the model wrote them; no valid JSON if it didn't write any.",
         ),
+        Column("result", "text", _shown, doc="What the model read."),
+        Column("status", "category", _ended("status", "ok"), STATUSES, "What came of it."),
+        Column(
+            "decision", "category", _decided("decision"), ("allow", "deny"), "Whether it might run."
+        ),
+        Column("decision_source", "category", _decided("source"), SOURCES, "Who or what decided."),
+        Column("error_type", "text", _ended("error"), doc="Class of the exception."),
+        Column("duration_ms", "float", _ended("duration_ms", 0.0), doc="Time in the body."),
+        Column("ref", "text", ref, doc="The capability; missing for an unknown tool."),
+        Column("position", "int", lambda call: call.position, doc="Place in the answer, from 0."),
         Column(
             "effective_args_json",
             "text",
             effective,
             doc="Arguments that were decided about; missing if it never came to a decision.",
         ),
-        Column("result", "text", _shown, doc="What the model read."),
-        Column("status", "category", _ended("status", "ok"), STATUSES, "What came of it."),
-        Column("error_type", "text", _ended("error"), doc="Class of the exception."),
-        Column(
-            "decision", "category", _decided("decision"), ("allow", "deny"), "Whether it might run."
-        ),
-        Column("decision_source", "category", _decided("source"), SOURCES, "Who or what decided."),
         Column(
             "dedup",
             "category",
@@ -141,7 +142,6 @@ TOOLS = Table(
             doc="Whether the model read only a part.",
         ),
         Column("result_chars", "int", _size, doc="Characters of the whole result."),
-        Column("duration_ms", "float", _ended("duration_ms", 0.0), doc="Time in the body."),
         Column("approval_wait_ms", "float", _waited, doc="Time it waited for answers."),
         Column("raw", "text", _raw, doc="The whole result where the model read something else."),
         Column("risk", "category", lambda call: call.tool.get("risk"), RISKS, "The tool's risk."),
@@ -156,7 +156,9 @@ TOOLS = Table(
         Column(
             "call_id", "text", lambda call: call.request.id, doc="The provider's id, not unique."
         ),
+        *ids("called", attempt=True),
     ],
+    short="turn step name args_json result status decision decision_source duration_ms",
 )
 
 
@@ -218,17 +220,9 @@ APPROVALS = Table(
     "One row per question to a person, and per decision about a call that needed none, in order.",
     _approvals,
     [
-        *place("entry"),
+        *place("entry", attempt=False),
         Column("name", "text", lambda row: row.call.request.name, doc="The tool."),
-        Column(
-            "risk",
-            "category",
-            lambda row: (
-                row.question.asked.data["risk"] if row.question else row.call.tool.get("risk")
-            ),
-            RISKS,
-            "Its risk.",
-        ),
+        Column("args_json", "text", _arguments, doc="Arguments that it was about."),
         Column(
             "decision",
             "category",
@@ -249,7 +243,15 @@ APPROVALS = Table(
             lambda row: row.answer.get("reason") or row.decided.get("why"),
             doc="Why, as the model read it.",
         ),
-        Column("args_json", "text", _arguments, doc="Arguments that it was about."),
+        Column(
+            "risk",
+            "category",
+            lambda row: (
+                row.question.asked.data["risk"] if row.question else row.call.tool.get("risk")
+            ),
+            RISKS,
+            "Its risk.",
+        ),
         Column(
             "wait_ms",
             "float",
@@ -279,5 +281,7 @@ APPROVALS = Table(
         Column(
             "position", "int", lambda row: row.call.position, doc="Place in the answer, from 0."
         ),
+        *ids("entry", attempt=True),
     ],
+    short="turn step name args_json decision source reason risk wait_ms",
 )

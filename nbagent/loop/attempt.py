@@ -47,8 +47,8 @@ class Generated(NamedTuple):
     """Whether a call was among what the output limit cut."""
     tokens: int = 0
     """What a failed attempt has cost."""
-    stop: str | None = None
-    """A stop reason that forbids to repeat it."""
+    limit: dict[str, Any] | None = None
+    """The limit, of the budget or the context, that ends the turn."""
 
 
 async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> Generated:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +21,8 @@ from nbagent.loop.slot import Slot, refused, unknown
 from nbagent.loop.state import RunState
 
 __all__ = ["awaited", "decide", "look_at", "parse", "put_question", "settle"]
+
+_logger = logging.getLogger("nbagent")
 
 
 def parse(state: RunState, slot: Slot) -> None:
@@ -171,9 +175,32 @@ async def settle(state: RunState, slot: Slot) -> bool:
     slot.settled, slot.call = True, call
     state.log.append("tool/decision", data)
     if decision.action == "deny":
+        if decision.source == "unattended":
+            _say_how_to_allow(call)
         slot.result = refused(call, decision)
         return False
     return True
+
+
+def _say_how_to_allow(call: ToolCall) -> None:
+    """One line for people, the first time in a process that nobody could be asked.
+
+    No event: what a log holds must not depend on which run of a process comes first.
+    """
+    if _said.is_set():
+        return
+    _said.set()
+    _logger.warning(
+        "`%s` was not run, since nobody could be asked. To be asked, run with ui=nb.ByHand() and "
+        'answer by run.answer(…), or at a terminal with ui="stdin"; to allow it without a question, '
+        'use nb.Agent(…, approval=nb.Approval(rules=["allow %s"])), or nb.Approval(mode="auto") for '
+        "all tools. (This is said once.)",
+        call.name,
+        call.name,
+    )
+
+
+_said = threading.Event()
 
 
 def _within_budget(state: RunState, decision: Decision) -> Decision:

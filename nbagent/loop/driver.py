@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, NamedTuple
 
 import orjson
@@ -43,6 +44,8 @@ class Ending(NamedTuple):
     text: str = ""
     truncated: bool = False
     error: BaseException | None = None
+    limit: dict[str, Any] | None = None
+    """The limit that ended it."""
 
 
 async def drive(state: RunState, prompt: str) -> Ending:
@@ -118,7 +121,9 @@ async def _turn(state: RunState) -> Ending:
         ending = await _steps(state)
     except Stopped:
         cause = state.token.by or "user"
-        ending = Ending("budget" if cause == "budget" else "interrupted")
+        ending = Ending("interrupted")
+        if cause == "budget":
+            ending = Ending("budget", limit=_out_of_time(state))
     except asyncio.CancelledError as error:
         cause, ending = "outer", Ending("interrupted", error=error)
     except BaseException as error:  # noqa: BLE001 - logged, then given to the caller
@@ -133,6 +138,11 @@ async def _turn(state: RunState) -> Ending:
             raise
         del error  # the first error is the one that counts
     return ending
+
+
+def _out_of_time(state: RunState) -> dict[str, Any]:
+    used = round(time.monotonic() - state.started, 1)
+    return events.reached("max_seconds", state.plan.budget.max_seconds or 0, used, "run")
 
 
 def _last_text(state: RunState, first: int) -> str:
@@ -157,7 +167,7 @@ def _turn_end(number: int, ending: Ending, cause: str | None) -> dict[str, Any]:
         facts.setdefault("code", "UNKNOWN")
         shown = "model_error" if stop == "model_error" else None
         return events.turn_end(number, "error", shown, error=facts)
-    return events.turn_end(number, "aborted", stop, cause=cause or stop)
+    return events.turn_end(number, "aborted", stop, cause=cause or stop, limit=ending.limit)
 
 
 class _Course:
@@ -205,13 +215,15 @@ async def _steps(state: RunState) -> Ending:
     while True:
         outcome = await step(state, entering, course.carried)
         if outcome.stop is not None:
-            return Ending(outcome.stop, course.text)
+            return Ending(outcome.stop, course.text, limit=outcome.limit)
         again = course.take_in(outcome, plan.max_continuations)
         state.token.check()
         if not (again or course.owes or state.folds.inbox.next_step):
             return Ending(course.stop, course.text, course.truncated)
         if state.folds.turn.step >= plan.max_steps:
-            return Ending("max_steps", course.text, again is not None or course.truncated)
+            cut = again is not None or course.truncated
+            reached = events.reached("max_steps", plan.max_steps, state.folds.turn.step, "turn")
+            return Ending("max_steps", course.text, cut, limit=reached)
         entering = _claim(state, first=False)
         if again:
             entering.insert(0, _harness(state, again))

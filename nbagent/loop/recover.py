@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from nbagent.errors import ContextOverflowError, ModelError
+from nbagent.events.turn import limit_words, outgrown, reached
 from nbagent.interfaces.plan import Recovery
 from nbagent.loop.attempt import EmptyAnswerError, Generated, attempt
 from nbagent.loop.cancel import Scope, Stopped
@@ -44,19 +46,18 @@ async def generate(state: RunState, cause: str | None, bounce: Bounce | None) ->
         if isinstance(got.failure, EmptyAnswerError) and not again:
             return got._replace(failure=None)
         state.log.append("attempt/discarded", {"why": "failed"})
+        if isinstance(got.failure, ContextOverflowError):
+            return got._replace(limit=outgrown(str(got.failure)))
         if not again:
             return got._replace(failure=_first(errors, time.monotonic() - started))
         if spent_up:
-            state.notice("budget", spent_up)
-            return got._replace(stop="budget")
+            return got._replace(limit=spent_up)
         await _pause(state, errors)
         cause = "retry"
 
 
 def _again(recovery: Recovery, errors: list[ModelError]) -> bool:
     last = errors[-1]
-    if isinstance(last, ContextOverflowError):
-        return False
     if isinstance(last, EmptyAnswerError) and any(
         isinstance(e, EmptyAnswerError) for e in errors[:-1]
     ):
@@ -66,16 +67,14 @@ def _again(recovery: Recovery, errors: list[ModelError]) -> bool:
     return last.recoverable and len(errors) < recovery.attempts
 
 
-def _unaffordable(state: RunState, got: Generated) -> str | None:
-    """Why the budget forbids a repeat, which costs at least as much as what has just failed."""
+def _unaffordable(state: RunState, got: Generated) -> dict[str, Any] | None:
+    """The limit because of which the budget forbids a repeat, which costs at least as much as what has just failed."""
     limit, spent = state.plan.budget.max_tokens, spent_so_far(state).tokens
     if limit is None or spent + got.tokens <= limit:
         return None
-    per = state.plan.budget.per
-    return (
-        f"{spent} of the {limit} tokens of this {per} are used up: an answer that failed"
-        f" ({got.failure}) is not asked for again, as that takes {got.tokens} more"
-    )
+    found = reached("max_tokens", limit, spent, state.plan.budget.per)
+    why = f"an answer that failed ({got.failure}) is not asked for again, as that takes {got.tokens:,} more"
+    return {**found, "text": f"{limit_words(found)}; {why}"}
 
 
 def _first(errors: list[ModelError], seconds: float) -> ModelError:

@@ -8,8 +8,8 @@ import logging
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from nbagent.errors import ContextOverflowError
 from nbagent.events import model as events
+from nbagent.events.turn import reached
 from nbagent.interfaces.review import Attempt, Verdict
 from nbagent.loop.attempt import Generated
 from nbagent.loop.cancel import Deadline, Scope, Stopped
@@ -36,6 +36,8 @@ class Answer(NamedTuple):
     finish: str
     stop: str | None = None
     """budget or context_limit: there is no message."""
+    limit: dict[str, Any] | None = None
+    """Which limit made it stop."""
     cut_call: bool = False
     """Whether the output limit cut a call."""
     forced: bool = False
@@ -60,13 +62,12 @@ async def answer(state: RunState, carried: str) -> Answer:
     while True:
         spent_up = over_budget(state)
         if spent_up:
-            state.notice("budget", spent_up)
-            return Answer(Message("assistant"), "", "budget")
+            return Answer(Message("assistant"), "", "budget", spent_up)
         got = await generate(state, cause, bounce)
         n += 1
-        stop = "context_limit" if isinstance(got.failure, ContextOverflowError) else got.stop
-        if stop is not None:
-            return Answer(Message("assistant"), "error", stop)
+        if got.limit is not None:
+            stop = "context_limit" if got.limit["name"] == "context_limit" else "budget"
+            return Answer(Message("assistant"), "error", stop, got.limit)
         if got.finish in ("max_tokens", "refused"):
             # Kept without calls, which may be cut too, and not judged: there is nothing to mend.
             message = _without_calls(got.message)
@@ -106,13 +107,15 @@ async def answer(state: RunState, carried: str) -> Answer:
         bounce = _send_back(state, got, name, verdict, tallies)
 
 
-def over_budget(state: RunState) -> str | None:
-    """Which limit one more model call would be over, in words."""
+def over_budget(state: RunState) -> dict[str, Any] | None:
+    """Which limit one more model call would be over."""
     budget, spent = state.plan.budget, spent_so_far(state)
-    if budget.max_model_calls is not None and spent.model_calls >= budget.max_model_calls:
-        return f"the {budget.max_model_calls} model calls of this {budget.per} are used up"
-    if budget.max_tokens is not None and spent.tokens >= budget.max_tokens:
-        return f"{spent.tokens} of the {budget.max_tokens} tokens of this {budget.per} are used up"
+    for name, limit, used in (
+        ("max_model_calls", budget.max_model_calls, spent.model_calls),
+        ("max_tokens", budget.max_tokens, spent.tokens),
+    ):
+        if limit is not None and used >= limit:
+            return reached(name, limit, used, budget.per)
     return None
 
 

@@ -72,6 +72,7 @@ class RunState:
         self.watchdog = Watchdog(self.loop, self._tick)
         self.gates = GateContext(self)
         self.number = log.folds.turn.run + 1
+        self.started = time.monotonic()
         self.active = True
         self.early: list[Callable[[RunState], None]] = []
         """What was asked of the run before it began: it takes effect behind the prompt."""

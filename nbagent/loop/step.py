@@ -22,6 +22,8 @@ class Outcome(NamedTuple):
     finish: str = ""
     stop: str | None = None
     """A stop reason that ends the turn here."""
+    limit: dict[str, Any] | None = None
+    """The limit behind it."""
     cut_call: bool = False
     forced: bool = False
 
@@ -54,7 +56,7 @@ async def _answer_and_calls(
         state.log.append("user/message", data)
     got = await answer(state, carried)
     if got.stop is not None:
-        return Outcome(stop=got.stop)
+        return Outcome(stop=got.stop, limit=got.limit)
     if got.finish in ("max_tokens", "refused"):
         return Outcome(text=got.message.text, finish=got.finish, cut_call=got.cut_call)
     owes = bool(state.folds.calls.calls)

@@ -14,7 +14,7 @@ from pandas.testing import assert_frame_equal
 
 from nbagent.errors import ConfigError
 from nbagent.events import model
-from nbagent.frames import TABLES, Column, table
+from nbagent.frames import TABLES, Column, describe, table
 from nbagent.log import Log
 
 DTYPES = {
@@ -57,15 +57,41 @@ def check_dtypes(frame: pd.DataFrame, name: str) -> None:
             )
 
 
+LEADING = {
+    "steps": "turn step user_text text n_calls stop",
+    "events": "turn step attempt type data_json",
+    "messages": "turn step role name text",
+    "attempts": "turn step attempt cause model finish",
+    "tools": "turn step name args_json result status decision",
+    "verdicts": "turn step attempt reviewer action reason",
+    "approvals": "turn step name args_json decision source",
+    "compactions": "turn step strategy",
+    "usage": "model purpose attempts",
+    "notes": "turn step source kind text",
+}
+
+
 @pytest.mark.parametrize("name", TABLES)
-def test_ids_come_first_and_then_the_columns_that_are_promised(name: str):
+def test_what_is_looked_at_comes_first_and_ids_last(name: str):
     names = [column.name for column in TABLES[name].columns]
-    ids = [i for i in ("session_id", "turn", "step", "attempt", "seq", "ts") if i in names]
-    assert names[: len(ids)] == ids
-    fixed = FIXED.get(name, "").split()
-    assert names[len(ids) : len(ids) + len(fixed)] == fixed
+    leading = LEADING[name].split()
+    assert names[: len(leading)] == leading
+    ids = [i for i in ("session_id", "seq", "ts") if i in names]
+    assert names[-len(ids) :] == ids
+    assert set(FIXED.get(name, "").split()) <= set(names)
     assert len(set(names)) == len(names)
     assert all(column.doc for column in TABLES[name].columns)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_short_columns_are_about_eight_in_the_tables_order(name: str, rich: Any):
+    frame = table(rich.log, name, columns="short")
+    assert 6 <= len(frame.columns) <= 9
+    assert frame.attrs["schema"] == f"nbagent.{name}/1"
+    whole = table(rich.log, name)
+    in_order = [column for column in whole.columns if column in set(frame.columns)]
+    assert sorted(frame.columns) == sorted(in_order)
+    assert_frame_equal(pd.DataFrame(frame), whole[list(frame.columns)])
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -105,6 +131,10 @@ def test_an_unknown_table_is_named_with_those_there_are(writer: Any):
         table(writer.log, "tool")
     with pytest.raises(ConfigError, match=r"no column of .tools. 'nam'; did you mean 'name'"):
         table(writer.log, "tools", columns=["nam"])
+    with pytest.raises(ConfigError, match=r"\"short\" or a list of names, not 'name'"):
+        table(writer.log, "tools", columns="name")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"did you mean 'tools'"):
+        describe("tool")
 
 
 def test_events_have_their_place_and_their_data_as_it_stands_in_the_log(rich: Any):
@@ -416,3 +446,33 @@ def test_the_log_is_decoded_once_per_line(rich: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reading, "orjson", Counting)
     table(rich.log, "events")
     assert len(decoded) == len(rich.log)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_is_described_by_its_spec(name: str, rich: Any):
+    described, frame = describe(name), table(rich.log, name)
+    assert list(described.columns) == ["name", "dtype", "unit", "meaning"]
+    assert described["name"].to_list() == list(frame.columns)
+    assert described["dtype"].to_list() == [str(dtype) for dtype in frame.dtypes]
+    assert described["meaning"].notna().all()
+    units: dict[str, Any] = dict(zip(described["name"], described["unit"], strict=True))
+    numbers = [c.name for c in TABLES[name].columns if c.kind in ("int", "float")]
+    assert not [n for n in numbers if n.endswith(("_ms", "_usd", "tokens")) and pd.isna(units[n])]
+    assert frame.empty or "ts" not in units or units["ts"] == "UTC"
+
+
+def test_tables_are_listed_with_their_rows():
+    listed = describe()
+    assert listed["name"].to_list() == list(TABLES)
+    assert listed["rows"].str.startswith("One row per").all()
+
+
+def test_a_categorys_meaning_names_its_closed_set():
+    meanings = describe("tools").set_index("name")["meaning"]
+    assert "One of: ok, error, denied, timeout, aborted" in meanings["status"]
+
+
+def test_an_empty_text_is_a_missing_one(rich: Any, writer: Any):
+    for name in TABLES:
+        frame = table(rich.log, name)
+        assert not [c.name for c in TABLES[name].columns if "" in values(frame, c.name)]

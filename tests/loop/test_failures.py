@@ -303,8 +303,8 @@ async def test_a_repeat_that_the_budget_has_no_room_for_does_not_start():
     model = Streams(broken(Delta("a"), Spent(nb.Usage(1000, 5))))
     result = await streamed(model, budget=nb.Budget(max_tokens=1_500)).run("go")
     assert (result.stop_reason, model.asked) == ("budget", 1)
-    assert "1005 of the 1500 tokens" in notices(result, "budget")[0]
-    assert "connection was lost" in notices(result, "budget")[0]
+    assert "1,005 of the 1,500 tokens of this run; an answer that failed" in repr(result)
+    assert "connection was lost" in repr(result)
     assert result.session.verify().ok
     with pytest.raises(nb.errors.TransportError):
         await streamed(model, budget=nb.Budget(max_tokens=3_015)).run("go")
