@@ -23,7 +23,7 @@ from nbagent.assembly import (
 from nbagent.errors import ConfigError, NestingError
 from nbagent.gates.memory import AgentMemory
 from nbagent.gates.permission import Approval
-from nbagent.interfaces.approver import Approver
+from nbagent.interfaces.approver import Approver, ByHand
 from nbagent.interfaces.model import Model
 from nbagent.interfaces.plan import Budget, Plan, Recovery
 from nbagent.interfaces.review import Reviewer
@@ -361,7 +361,11 @@ def _channel(ui: UI) -> Approver | None:
         if ui == "auto":
             tty = sys.stdin is not None and sys.stdin.isatty() and not bridge.in_kernel()
             return StdinApprover() if tty else None
-    elif hasattr(ui, "decide"):
+    elif isinstance(ui, type):
+        name = "nb.ByHand" if ui is ByHand else ui.__name__
+        msg = f"ui holds the class {ui.__name__}: write {name}()"
+        raise ConfigError(msg)
+    elif callable(getattr(ui, "decide", None)):
         return ui
     here = "in a notebook" if bridge.in_kernel() else "here"
     msg = f'ui must be "auto", "stdin", "none" or an object with `async decide(question)`; {here} {ui!r} is not'

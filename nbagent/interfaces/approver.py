@@ -128,8 +128,9 @@ class Approver(Protocol):
     async def decide(self, question: Question) -> str | Answer:
         """The answer to one question: an `Answer`, or its bare word such as "allow".
 
-        It is cancelled when the question is answered elsewhere or expires. An approver that raises
-        counts as a refusal. An answer that can't be taken (arguments that don't fit) is asked for
-        again, at most three times, with `question.problem`.
+        It is cancelled when the question is answered elsewhere or expires. If it raises, the call is
+        not run, the decision's source is `failed`, and a line on screen and in the log `nbagent` says
+        so. An answer that can't be taken (arguments that don't fit) is asked for again, at most three
+        times, with `question.problem`; then that counts as failed.
         """
         ...

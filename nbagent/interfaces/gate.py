@@ -131,7 +131,8 @@ class Decision:
         Of rewrite: all arguments to go on with.
     source
         Who decided: guard (a gate of yours, or a stop), list, rule, mode, repeated (refused before in
-        this turn), remembered, handler, person, unattended, expired or budget.
+        this turn), remembered, handler, person, unattended, expired, failed (the approver raised or
+        gave no answer that could be taken) or budget.
     rule
         Which one decided: the rule, the remembered answer, the name of your gate.
     """

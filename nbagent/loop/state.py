@@ -28,6 +28,9 @@ __all__ = ["GateContext", "Open", "RunState"]
 
 _logger = logging.getLogger("nbagent")
 
+EXPIRED, FAILED = "expired", "failed"
+NOBODY = (EXPIRED, FAILED)
+"""Who gave an answer, in the log, where no person and no approver has: a refusal then."""
 MOST_ASKS = 3
 """How often one approver is asked the same question when its answer can't be taken."""
 
@@ -173,13 +176,12 @@ class RunState:
         limit = self.plan.question_timeout_s
         if limit is not None:
             expired = Answer("deny", f"nobody answered within {limit:g} s")
-            self.watchdog.set(question.id, limit, lambda: self._close(waiting, expired, "expired"))
+            self.watchdog.set(question.id, limit, lambda: self._close(waiting, expired, EXPIRED))
         if self.channel is not None:
             waiting.task = asyncio.create_task(self._consult(self.channel, waiting))
 
     async def _consult(self, channel: Approver, waiting: Open) -> None:
-        name = getattr(channel, "name", None)
-        name = name if isinstance(name, str) and name else type(channel).__name__
+        name = _name_of(channel)
         question, text = waiting.question, ""
         try:
             for _ in range(MOST_ASKS):
@@ -192,10 +194,11 @@ class RunState:
         except BaseException as error:
             if question.id not in self.questions:
                 raise  # it was cancelled, since an answer came from elsewhere
-            text = f"the approver failed ({type(error).__name__}: {error})"
+            text = f"{type(error).__name__}: {error}"
         if question.id in self.questions:
-            self.notice("approver-failed", text)
-            self._close(waiting, Answer("deny", text), name)
+            text = f"the approver `{name}` failed ({text}); `{question.name}` is not run"
+            self.tell("approver-failed", text)
+            self._close(waiting, Answer("deny", text), FAILED)
 
     async def _decide(self, channel: Approver, question: Question) -> str | Answer:
         if getattr(channel, "serial", False) is not True:
@@ -271,7 +274,7 @@ class RunState:
         seq = self.log.append("approval/answered", data)
         self.watchdog.clear(id_)
         if waiting.task is not None and waiting.task is not asyncio.current_task():
-            waiting.task.cancel()
+            waiting.task.cancel(by)
         if always and self.plan.remember == "agent":
             allowed = answer.decision == "always_allow"
             self.plan.memory.remember(waiting.call, allowed=allowed, session=self.log.id, seq=seq)
@@ -371,9 +374,16 @@ class GateContext:
             return None
         refusals = [a for a in fitting if a["decision"] in ("deny", "always_deny")]
         data = refusals[-1] if refusals else fitting[-1]
-        source = "expired" if data["by"] == "expired" else "person"
+        source = data["by"] if data["by"] in NOBODY else "person"
         word = "deny" if refusals else "allow"
         return Decision(word, data.get("reason", ""), data.get("arguments"), source)
+
+
+def _name_of(channel: Approver) -> str:
+    """What `by` says of its answers: never one of the words for answers that nobody gave."""
+    name = getattr(channel, "name", None)
+    named = isinstance(name, str) and name and name not in NOBODY
+    return name if named else type(channel).__name__
 
 
 def _nothing() -> None:
