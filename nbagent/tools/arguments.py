@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments, Tool
 from nbagent.tools.foreign import SchemaReader
-from nbagent.tools.mending import at, container_in, place_of, put, whole_characters
+from nbagent.tools.mending import (
+    INT_MAX,
+    INT_MIN,
+    at,
+    container_in,
+    place_of,
+    put,
+    whole_characters,
+)
 from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path, shown_value
 from nbagent.tools.signature import (
     POSITIONAL_ONLY,
@@ -41,8 +49,6 @@ WANTS_CONTAINER = frozenset(
     )
 )  # fmt: skip
 """pydantic's error types for text where an object or an array should be."""
-INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-"""What the JSON of the log can hold as a number."""
 
 
 def complete(tool: Tool) -> Tool:

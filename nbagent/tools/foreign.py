@@ -11,7 +11,7 @@ import orjson
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments
-from nbagent.tools.mending import children, container_in, put, whole_characters
+from nbagent.tools.mending import INT_MAX, INT_MIN, children, container_in, put, whole_characters
 from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path, shown_value
 
 __all__ = ["SchemaReader"]
@@ -207,6 +207,6 @@ def _log_form(value: Any) -> Any:
         return {key: _log_form(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list):
         return [_log_form(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         return str(value)
     return value

@@ -8,8 +8,19 @@ from typing import Any
 
 from nbagent.messages import scrub
 
-__all__ = ["at", "children", "container_in", "place_of", "put", "whole_characters"]
+__all__ = [
+    "INT_MAX",
+    "INT_MIN",
+    "at",
+    "children",
+    "container_in",
+    "place_of",
+    "put",
+    "whole_characters",
+]
 
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+"""What the JSON of the log can hold as a number."""
 Place = tuple[str | int, ...]
 
 
