@@ -34,7 +34,9 @@ __all__ = [
     "ToolResult",
     "allow",
     "ask",
+    "blame",
     "deny",
+    "gate_name",
     "rewrite",
 ]
 
@@ -285,3 +287,17 @@ class GateContext(Protocol):
 Next = Callable[["ToolCall"], Awaitable[ToolResult]]
 Gate = Any
 """A function `(call, ctx) -> Decision | None`, or an object with before, around, after."""
+
+
+def gate_name(gate: Any) -> str:
+    """What a gate, or one of its stages, is called in tables and errors."""
+    owner = getattr(gate, "__self__", None)
+    name = type(owner).__name__ if owner is not None else getattr(gate, "__name__", None)
+    return name if isinstance(name, str) else type(gate).__name__
+
+
+def blame(error: BaseException, gate: Any, about: str) -> None:
+    """Name the gate that raised, in a note of the error; the first to be named stays so."""
+    start = "raised by the gate "
+    if not any(str(note).startswith(start) for note in getattr(error, "__notes__", ())):
+        error.add_note(f"{start}`{gate_name(gate)}`, about {about}")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from nbagent.interfaces.gate import ToolCall, ToolResult
+from nbagent.interfaces.gate import ToolCall, ToolResult, blame
 from nbagent.loop.state import RunState
 
 __all__ = ["BodyContext", "run_body"]
@@ -44,8 +44,12 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
 
 def _wrapped(around: Any, state: RunState, following: Any) -> Any:
     async def call_it(call: ToolCall) -> Any:
-        said = around(call, state.gates, following)
-        return await said if inspect.isawaitable(said) else said
+        try:
+            said = around(call, state.gates, following)
+            return await said if inspect.isawaitable(said) else said
+        except Exception as error:
+            blame(error, around, f"a call of `{call.name}`")
+            raise
 
     return call_it
 
