@@ -27,6 +27,7 @@ from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.plan import Budget, Chain, Facts, Plan, Recovery, Reminder
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.keywords import record
 from nbagent.messages import scrub
 from nbagent.models.resolve import resolve
 from nbagent.tools import complete, error_text, rebind, to_text, tool
@@ -43,6 +44,7 @@ _ORDER: dict[type, int] = {Control: 0, Permission: 2, Truncate: 3, Timeout: 4}
 _YOURS = 1
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How the model is asked; what is not set is not sent.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from nbagent.errors import BusyError, ConfigError, SessionError
+from nbagent.keywords import check_keywords
 from nbagent.log import Events, Log, Report
 from nbagent.messages import Message
 from nbagent.stores.jsonl import JsonlStore
@@ -104,6 +105,7 @@ class Session:
         """Who runs on it, and who waits."""
 
     @classmethod
+    @check_keywords("Session.open")
     def open(
         cls, path: str | os.PathLike[str], *, sync: bool = False, steal: bool = False
     ) -> Session:

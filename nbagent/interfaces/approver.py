@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from nbagent.keywords import record
+
 if TYPE_CHECKING:
     from nbagent.interfaces.tool import Diff
 
@@ -16,6 +18,7 @@ AnswerWord = Literal["allow", "always_allow", "deny", "always_deny", "edit"]
 ANSWERS = ("allow", "always_allow", "deny", "always_deny", "edit")
 
 
+@record()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A call that waits for a person.
@@ -54,6 +57,7 @@ class Question:
     expires_ms: int | None = None
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer with a reason, or with changed arguments; without them the bare word will do.

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import orjson
 
+from nbagent.keywords import record
+
 if TYPE_CHECKING:
     from nbagent.interfaces.tool import Risk, Tool
 
@@ -119,6 +121,7 @@ class ToolCall(NamedTuple):
         return self._replace(**changes)
 
 
+@record()
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What a gate decided; made by `nb.allow`, `nb.deny`, `nb.ask`, `nb.rewrite`.

@@ -16,10 +16,12 @@ from nbagent.interfaces.gate import ToolCall
 from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.keywords import record
 
 __all__ = ["Budget", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Limits of what a run (or a whole session) may spend; None = no limit.
@@ -64,6 +66,7 @@ class Budget:
             raise ConfigError(msg)
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """How often and how soon a failed model call is repeated.

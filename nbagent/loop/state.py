@@ -382,8 +382,9 @@ class GateContext:
 def _name_of(channel: Approver) -> str:
     """What `by` says of its answers: never one of the words for answers that nobody gave."""
     name = getattr(channel, "name", None)
-    named = isinstance(name, str) and name and name not in NOBODY
-    return name if named else type(channel).__name__
+    if isinstance(name, str) and name and name not in NOBODY:
+        return name
+    return type(channel).__name__
 
 
 def _nothing() -> None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from nbagent.errors import AuthError, ConfigError
 from nbagent.interfaces.model import Item, Prepared, Request
+from nbagent.keywords import check_keywords
 from nbagent.models._chat_ask import ask
 from nbagent.models._chat_request import Translations, dumps, message, parameters, prepared
 from nbagent.models._chat_stream import Reader
@@ -56,6 +57,7 @@ class OpenAIChat:
 
     can_force = True
 
+    @check_keywords("OpenAIChat")
     def __init__(
         self,
         model: str,

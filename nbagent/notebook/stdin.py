@@ -309,7 +309,9 @@ def _is_whole(text: str, arguments: dict[str, Any]) -> bool:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and bool(value) and arguments.keys() >= cast("Any", value).keys()
+    if not isinstance(value, dict) or not value:
+        return False
+    return set(cast("dict[str, Any]", value)) <= set(arguments)
 
 
 def _without_cancel(read: Callable[[str], str]) -> Read:

@@ -660,8 +660,8 @@ def test_a_class_in_place_of_an_approver_is_refused_and_the_way_out_named():
         agent.run_sync("go", ui=nb.ByHand)  # pyright: ignore[reportArgumentType]
     with pytest.raises(nb.errors.ConfigError, match=r"class Raises: write Raises\(\)"):
         agent.run_sync("go", ui=Raises)  # pyright: ignore[reportArgumentType]
-    undecided = SimpleNamespace(decide="allow")
-    for wrong in (object(), "hand", None, lambda question: "allow", undecided):
+    wrongs: list[Any] = [object(), "hand", None, len, SimpleNamespace(decide="allow")]
+    for wrong in wrongs:
         with pytest.raises(nb.errors.ConfigError, match="ui must be"):
             agent.run_sync("go", ui=wrong)  # pyright: ignore[reportArgumentType]
 

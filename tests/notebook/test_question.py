@@ -19,12 +19,22 @@ from nbagent.notebook import stdin
 from nbagent.notebook.question import describe, has_more, pages
 from nbagent.notebook.stdin import StdinApprover
 
-ODD = [
+ODD_KINDS = [
     chr(n)
     for n in range(0x110000)
     if unicodedata.category(chr(n)) in {"Cc", "Cf", "Cs", "Zl", "Zp", "Zs"}
 ]
-ODD += ["\ue000", "\U0010ffff", "\u0378", "\u3164", "\ufe0f", "\u034f", "\u2800", "\U000e0100"]
+ODD = [
+    *ODD_KINDS,
+    "\ue000",
+    "\U0010ffff",
+    "\u0378",
+    "\u3164",
+    "\ufe0f",
+    "\u034f",
+    "\u2800",
+    "\U000e0100",
+]
 LOOKS = [
     "␛",
     "␀",
