@@ -30,7 +30,7 @@ from nbagent.interfaces.tool import Arguments, Tool
 from nbagent.keywords import record
 from nbagent.messages import scrub
 from nbagent.models.resolve import resolve
-from nbagent.tools import complete, error_text, rebind, to_text, tool
+from nbagent.tools import complete, error_text, in_wrong_place, rebind, to_text, tool
 
 __all__ = ["DEFAULT_GATES", "DEFAULT_REVIEWERS", "AgentSpec", "Settings", "assemble", "gate_table"]
 
@@ -258,6 +258,7 @@ def assemble(
         rebind=rebind,
         render=to_text,
         render_error=error_text,
+        in_wrong_place=in_wrong_place,
         pool=pool,
     )
 

@@ -168,5 +168,7 @@ class Plan:
     """A tool's value to text."""
     render_error: Callable[[str, Exception], str]
     """(tool, what it raised) to what the model reads."""
+    in_wrong_place: Callable[[BaseException], bool]
+    """Whether an error says that something belongs to another thread or event loop."""
     pool: Callable[[], Executor]
     """Threads for sync tools."""

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from nbagent.interfaces.gate import ToolCall, ToolResult, blame
+from nbagent.loop.cancel import is_running
 from nbagent.loop.state import RunState
 
 __all__ = ["BodyContext", "run_body"]
@@ -58,6 +59,7 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     tool, plan = call.tool, state.plan
     args, kwargs = call.bound
     context: BodyContext | None = None
+    task = asyncio.current_task()
     if tool.takes_context:
         context = BodyContext(state, call)
         args = (context, *args)
@@ -70,7 +72,6 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
                 value = await value
         return ToolResult(plan.render(value))
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
         if slot.abandoned or (task is not None and task.cancelling()):
             raise
         # Nobody has cancelled this run: the body awaited something that was cancelled elsewhere.
@@ -79,8 +80,10 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
         )
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result for the model
         return _failed(state, call, error)
-    except GeneratorExit:
-        raise  # the coroutine itself is being closed
+    except GeneratorExit as error:
+        if not is_running(task):
+            raise  # the coroutine itself is being closed, from outside
+        return _failed(state, call, RuntimeError(f"it raised {error!r}"), "GeneratorExit")
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and _on_main_thread():
             raise  # the person's own Ctrl-C
@@ -98,6 +101,14 @@ def _failed(
     state: RunState, call: ToolCall, error: Exception, type_: str | None = None
 ) -> ToolResult:
     text = state.plan.render_error(call.name, error)
+    if state.plan.in_wrong_place(error):
+        what = f"{type(error).__name__}: {error}"
+        state.tell_once(
+            "wrong-place",
+            call.name,
+            f"`{call.name}` uses something that was made on another thread or event loop, and will "
+            f"fail each time: make that thing inside the function of the tool ({what:.300})",
+        )
     return ToolResult(text, status="error", error_type=type_ or type(error).__name__)
 
 

@@ -22,7 +22,7 @@ from nbagent.interfaces.gate import Decision, ToolCall
 from nbagent.interfaces.plan import Plan
 from nbagent.interfaces.tool import ArgumentsError
 from nbagent.log import Log
-from nbagent.loop.cancel import Deadline, Token, Watchdog
+from nbagent.loop.cancel import Deadline, Token, Watchdog, is_running
 
 __all__ = ["GateContext", "Open", "RunState"]
 
@@ -81,6 +81,7 @@ class RunState:
         """The header that this run has seen to be in force."""
         self.questions: dict[str, Open] = {}
         self._serial = asyncio.Lock()
+        self._told: set[tuple[str, str]] = set()
         self.wake: Callable[[], None] = _nothing
         """Called after each answer; the scheduler sets it."""
         self.progress: dict[tuple[int, int, int], tuple[float, str]] = {}
@@ -161,6 +162,12 @@ class RunState:
             with contextlib.suppress(Exception):  # who looks on can't stop a run
                 tell(line)
 
+    def tell_once(self, kind: str, subject: str, text: str) -> None:
+        """The same, once in a run for each kind and subject."""
+        if (kind, subject) not in self._told:
+            self._told.add((kind, subject))
+            self.tell(kind, text)
+
     def _note(self, type_: str, data: dict[str, Any], *, ignorable: bool = False) -> None:
         if self.active:
             self.log.append(type_, data, ignorable=ignorable)
@@ -189,9 +196,9 @@ class RunState:
                 text = self._try(question.id, said, name)
                 if not text:
                     return
-        except GeneratorExit:
-            raise  # the coroutine itself is being closed
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and not is_running(waiting.task):
+                raise  # the coroutine itself is being closed, from outside
             if question.id not in self.questions:
                 raise  # it was cancelled, since an answer came from elsewhere
             text = f"{type(error).__name__}: {error}"

@@ -19,6 +19,7 @@ from nbagent.tools.mending import (
     container_in,
     place_of,
     put,
+    way_out,
     whole_characters,
 )
 from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path, shown_value
@@ -204,7 +205,7 @@ class FunctionReader:
             if not mended:
                 break
             notes = [*notes, *mended]
-        raise refusal(self.tool, _problems(raw, checked.errors), self.schema)
+        raise refusal(self.tool, _problems(raw, checked.errors, self.schema), self.schema)
 
     def _validate(self, raw: dict[str, Any]) -> _Checked:
         from pydantic import ValidationError
@@ -283,7 +284,7 @@ def _coerced(raw: Any, value: Any, errors: Sequence[Any]) -> list[str]:
     return list(notes)
 
 
-def _problems(raw: Any, errors: Sequence[Any]) -> list[str]:
+def _problems(raw: Any, errors: Sequence[Any], schema: Mapping[str, Any]) -> list[str]:
     """One line for each place where something is wrong."""
     wishes: dict[tuple[str | int, ...], list[str]] = {}
     for error in errors:
@@ -293,7 +294,7 @@ def _problems(raw: Any, errors: Sequence[Any]) -> list[str]:
         wish = _wish(error)
         if wish not in wishes.setdefault(place, []):
             wishes[place].append(wish)
-    return [_line(raw, place, wish) for place, wish in wishes.items()]
+    return [_line(raw, place, wish) + way_out(raw, place, schema) for place, wish in wishes.items()]
 
 
 def _wish(error: Mapping[str, Any]) -> str:

@@ -11,7 +11,15 @@ import orjson
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments
-from nbagent.tools.mending import INT_MAX, INT_MIN, children, container_in, put, whole_characters
+from nbagent.tools.mending import (
+    INT_MAX,
+    INT_MIN,
+    children,
+    container_in,
+    put,
+    way_out,
+    whole_characters,
+)
 from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path, shown_value
 
 __all__ = ["SchemaReader"]
@@ -76,7 +84,11 @@ class SchemaReader:
             if not mended:
                 break
             notes = [*notes, *mended]
-        problems = [line for each in self._errors(raw) for line in _lines(each)]
+        problems = [
+            line + way_out(raw, tuple(each.absolute_path), self.schema)
+            for each in self._errors(raw)
+            for line in _lines(each)
+        ]
         raise refusal(self.tool, problems, self.schema)
 
     def _errors(self, raw: dict[str, Any]) -> list[Any]:

@@ -594,6 +594,11 @@ class Raises:
         raise RuntimeError(msg)
 
 
+class Exits:
+    async def decide(self, question: nb.Question) -> Any:
+        raise GeneratorExit
+
+
 NONSENSE: list[Any] = [None, True, "yes", "ALLOW", 5, [], {}, ["allow"]]
 
 
@@ -606,6 +611,7 @@ class NotAsync:
     "approver",
     [
         Raises(),
+        Exits(),
         NotAsync(),
         *[Person(word) for word in NONSENSE],
         Person(nb.edit({"x": "many"})),
