@@ -23,11 +23,12 @@ from nbagent.assembly import (
 from nbagent.errors import ConfigError, NestingError
 from nbagent.gates.memory import AgentMemory
 from nbagent.gates.permission import Approval
-from nbagent.interfaces.approver import Approver
+from nbagent.interfaces.approver import Approver, ByHand
 from nbagent.interfaces.model import Model
 from nbagent.interfaces.plan import Budget, Plan, Recovery
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Tool
+from nbagent.keywords import check_keywords
 from nbagent.notebook.stdin import StdinApprover
 from nbagent.result import Result
 from nbagent.run import Run
@@ -95,6 +96,7 @@ class Agent:
     'Hello.'
     """
 
+    @check_keywords("Agent")
     def __init__(
         self,
         model: str | Model,
@@ -138,6 +140,7 @@ class Agent:
 
     # -- doors
 
+    @check_keywords("run")
     async def run(
         self,
         prompt: str,
@@ -179,6 +182,7 @@ class Agent:
         run = self._start(prompt, session, deps, settings, ui, if_busy)
         return await run.begin(here=not bridge.in_kernel())
 
+    @check_keywords("run_sync")
     def run_sync(
         self,
         prompt: str,
@@ -204,6 +208,7 @@ class Agent:
             raise NestingError(msg)
         return self._start(prompt, session, deps, settings, ui, if_busy).begin(here=False).result()
 
+    @check_keywords("start")
     def start(
         self,
         prompt: str,
@@ -361,7 +366,11 @@ def _channel(ui: UI) -> Approver | None:
         if ui == "auto":
             tty = sys.stdin is not None and sys.stdin.isatty() and not bridge.in_kernel()
             return StdinApprover() if tty else None
-    elif hasattr(ui, "decide"):
+    elif isinstance(ui, type):
+        where = "nb." if ui.__module__ == ByHand.__module__ else ""
+        msg = f"ui holds the class {ui.__name__}: write {where}{ui.__name__}()"
+        raise ConfigError(msg)
+    elif callable(getattr(ui, "decide", None)):
         return ui
     here = "in a notebook" if bridge.in_kernel() else "here"
     msg = f'ui must be "auto", "stdin", "none" or an object with `async decide(question)`; {here} {ui!r} is not'

@@ -18,6 +18,7 @@ import orjson
 
 from nbagent.errors import ConfigError
 from nbagent.gates import Control, Permission, Timeout, Truncate
+from nbagent.gates.checking import check_gates, pick
 from nbagent.gates.memory import AgentMemory
 from nbagent.gates.permission import Approval
 from nbagent.gates.rules import unknown_rules
@@ -26,9 +27,18 @@ from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.plan import Budget, Chain, Facts, Plan, Recovery, Reminder
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.keywords import record
 from nbagent.messages import scrub
 from nbagent.models.resolve import resolve
-from nbagent.tools import collected, complete, error_text, rebind, to_text, tool
+from nbagent.tools import (
+    collected,
+    complete,
+    error_text,
+    in_wrong_place,
+    rebind,
+    to_text,
+    tool,
+)
 
 __all__ = ["DEFAULT_GATES", "DEFAULT_REVIEWERS", "AgentSpec", "Settings", "assemble", "gate_table"]
 
@@ -42,6 +52,7 @@ _ORDER: dict[type, int] = {Control: 0, Permission: 2, Truncate: 3, Timeout: 4}
 _YOURS = 1
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How the model is asked; what is not set is not sent.
@@ -172,7 +183,7 @@ def check_spec(
     spec = AgentSpec(
         model=resolve(model),
         tools=check_tools(tools),
-        gates=_check_gates(gates),
+        gates=check_gates(gates),
         reviewers=_check_reviewers(reviewers),
         **rest,
     )
@@ -256,6 +267,7 @@ def assemble(
         collect=collected,
         render=to_text,
         render_error=error_text,
+        in_wrong_place=in_wrong_place,
         pool=pool,
     )
 
@@ -283,7 +295,7 @@ def gate_table(spec: AgentSpec) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     for tool_ in spec.tools:
         for gate in _ordered(spec):
-            acting = _for_tool(gate, tool_)
+            acting = pick(gate, tool_)
             if acting is None:
                 continue
             stages = [s for s in ("before", "around", "after") if hasattr(acting, s)]
@@ -310,17 +322,12 @@ def _rank(gate: Any) -> int:
     return _ORDER.get(gate.__class__, _YOURS)
 
 
-def _for_tool(gate: Any, tool_: Tool) -> Any:
-    pick = getattr(gate, "for_tool", None)
-    return gate if pick is None else pick(tool_)
-
-
 def _compile(spec: AgentSpec, tool_: Tool) -> Chain:
     before: list[tuple[Callable[..., Any], bool, bool]] = []
     around: list[Callable[..., Any]] = []
     after: list[Callable[..., Any]] = []
     for gate in _ordered(spec):
-        acting = _for_tool(gate, tool_)
+        acting = pick(gate, tool_)
         if acting is None:
             continue
         stages = [getattr(acting, stage, None) for stage in ("before", "around", "after")]
@@ -334,24 +341,6 @@ def _compile(spec: AgentSpec, tool_: Tool) -> Chain:
         if stages[2] is not None:
             after.insert(0, stages[2])
     return Chain(tuple(before), tuple(around), tuple(after))
-
-
-def _check_gates(gates: Sequence[Any]) -> tuple[Any, ...]:
-    check_list("gates", gates, "gates=[my_gate, *nb.DEFAULT_GATES]")
-    for gate in gates:
-        if isinstance(gate, type):
-            msg = f"gates holds the class {gate.__name__}: write {gate.__name__}()"
-            raise ConfigError(msg)
-        if isinstance(gate, Permission) and (type(gate) is not Permission or not gate.default):
-            msg = "Permission takes its settings from the agent: write Agent(…, approval=…)"
-            raise ConfigError(msg)
-        if not callable(gate) and not any(hasattr(gate, s) for s in ("before", "around", "after")):
-            msg = (
-                f"gates holds {gate!r}: a gate is a function (call, ctx) or an object with before, "
-                "around or after"
-            )
-            raise ConfigError(msg)
-    return tuple(gates)
 
 
 def _check_reviewers(reviewers: Sequence[Any]) -> tuple[Reviewer, ...]:

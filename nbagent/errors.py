@@ -17,7 +17,8 @@
     ├── OutputError                no valid output within the allowed tries
     ├── ConfigError                a setting is wrong
     │   ├── ToolDefinitionError    a tool can't be built from what was given
-    │   └── RuleError              a permission rule can't be read
+    │   ├── RuleError              a permission rule can't be read
+    │   └── KeywordError           an argument of that name doesn't exist; also a TypeError
     ├── SessionError               the log can't be read or written
     │   ├── LockedError            another writer has the log
     │   ├── BusyError              a run is in progress and `if_busy="raise"`
@@ -44,6 +45,7 @@ __all__ = [
     "CorruptLogError",
     "FormatError",
     "HandoffError",
+    "KeywordError",
     "LockedError",
     "ModelError",
     "NbAgentError",
@@ -200,6 +202,10 @@ class ToolDefinitionError(ConfigError):
 
 class RuleError(ConfigError):
     """Raised when a permission rule can't be read; the message names its index."""
+
+
+class KeywordError(ConfigError, TypeError):
+    """Raised on an argument that doesn't exist; names the one that was probably meant."""
 
 
 class SessionError(NbAgentError):

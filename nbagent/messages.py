@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nbagent.errors import ConfigError
+from nbagent.keywords import record
 
 __all__ = ["Call", "Finish", "Message", "Part", "Role", "Text", "Thinking", "Usage", "scrub"]
 
@@ -25,6 +26,7 @@ Finish = Literal["stop", "tool_calls", "max_tokens", "refused", "error", "aborte
 """Why a generation ended; `error` and `aborted` come with a failure and no message."""
 
 
+@record()
 @dataclass(frozen=True, slots=True)
 class Text:
     """A piece of text."""
@@ -36,6 +38,7 @@ class Text:
         return {"text": self.text}
 
 
+@record()
 @dataclass(frozen=True, slots=True)
 class Thinking:
     """A model's reasoning, sent back unchanged to the provider that wrote it.
@@ -60,6 +63,7 @@ class Thinking:
         return {key: value for key, value in node.items() if value is not None}
 
 
+@record()
 @dataclass(frozen=True, slots=True)
 class Call:
     """A tool call as the model wrote it; once it is read and checked it becomes a `ToolCall`.
@@ -96,6 +100,7 @@ class Call:
 Part = Text | Thinking | Call
 
 
+@record()
 @dataclass(frozen=True, slots=True, init=False)
 class Message:
     """One message of a conversation.
@@ -232,6 +237,7 @@ def _part(node: Mapping[str, Any]) -> Part:
     return Call(node["call"], node["arguments"], node["id"], node.get("extra"))
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one or several model calls; the counts are disjoint, so they add up to `total`.

@@ -17,6 +17,7 @@ from nbagent.errors import BusyError, ConfigError, NestingError, SessionError
 from nbagent.events import Event
 from nbagent.interfaces.approver import Answer, AnswerWord, Approver, Question
 from nbagent.interfaces.plan import Plan
+from nbagent.keywords import check_keywords
 from nbagent.loop.driver import Ending, drive
 from nbagent.loop.state import RunState
 from nbagent.result import Result
@@ -308,6 +309,7 @@ class Run:
         state = self._state
         return [] if state is None else [w.question for w in list(state.questions.values())]
 
+    @check_keywords("answer")
     def answer(
         self,
         question_id: str,

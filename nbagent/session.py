@@ -17,6 +17,7 @@ import orjson
 
 from nbagent.errors import BusyError, ConfigError, SessionError
 from nbagent.interfaces.model import Model
+from nbagent.keywords import check_keywords
 from nbagent.log import Events, Log, Report
 from nbagent.messages import Message, scrub
 from nbagent.redact import check_redact
@@ -120,6 +121,7 @@ class Session:
         """The models of the runs in this process, by run: `explain` makes bodies anew with them."""
 
     @classmethod
+    @check_keywords("Session.open")
     def open(
         cls,
         path: str | os.PathLike[str],

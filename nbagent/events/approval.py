@@ -22,8 +22,9 @@ SPECS = {
         located="ts",
     ),
     "approval/answered": Spec(
-        "A question was answered. `by`: person, the approver's name, expired; or it was withdrawn, "
-        "and `by` says what made it needless: interrupt, remembered, rule and so on.",
+        "A question was answered. `by`: person, the approver's name, expired, failed (the "
+        "approver raised); or it was withdrawn, and `by` says what made it needless: interrupt, "
+        "remembered, rule and so on.",
         (
             Field("id", str),
             Field("decision", str),

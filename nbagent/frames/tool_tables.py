@@ -26,6 +26,7 @@ SOURCES = (
     "person",
     "unattended",
     "expired",
+    "failed",
     "budget",
     "interrupt",
 )

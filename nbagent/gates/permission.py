@@ -28,6 +28,7 @@ from nbagent.errors import ConfigError
 from nbagent.gates.rules import Rule, parse_rules
 from nbagent.interfaces.gate import Decision, GateContext, ToolCall
 from nbagent.interfaces.tool import Tool
+from nbagent.keywords import record
 
 __all__ = ["Approval", "Permission"]
 
@@ -38,6 +39,7 @@ LONGEST_S = 1e9
 Handler = Callable[[ToolCall], "str | Awaitable[str]"]
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """Who may run what: by risk, by rules, by your code, by a person.

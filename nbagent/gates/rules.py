@@ -11,6 +11,7 @@ import orjson
 
 from nbagent.errors import RuleError
 from nbagent.interfaces.tool import Tool
+from nbagent.keywords import record
 
 __all__ = ["Rule", "parse_rules", "rule", "unknown_rules"]
 
@@ -19,6 +20,7 @@ KINDS = ("tool", "skill", "agent")
 FORM = "after the action comes a tool's name, domain/name or cap://kind/domain/name[@version]"
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule; any deny that matches wins, otherwise the first allow or ask that matches holds.

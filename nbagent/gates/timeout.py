@@ -5,6 +5,7 @@ from __future__ import annotations
 from nbagent.errors import ConfigError
 from nbagent.interfaces.gate import GateContext, Next, ToolCall, ToolResult
 from nbagent.interfaces.tool import Tool
+from nbagent.keywords import check_keywords
 
 __all__ = ["Timeout"]
 
@@ -15,6 +16,7 @@ class Timeout:
     A sync body can't be killed: it goes on in its thread, and its late value becomes a notice.
     """
 
+    @check_keywords("Timeout")
     def __init__(self, seconds: float = 300) -> None:
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not (number and seconds >= 0):

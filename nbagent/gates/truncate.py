@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nbagent.errors import ConfigError
 from nbagent.interfaces.gate import GateContext, ToolCall, ToolResult
+from nbagent.keywords import check_keywords
 
 __all__ = ["Truncate"]
 
@@ -18,6 +19,7 @@ class Truncate:
     'xxxxxxxxxx'
     """
 
+    @check_keywords("Truncate")
     def __init__(self, limit: int = 8_000) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             msg = f"Truncate: limit is a number of characters, at least 1, not {limit!r}"

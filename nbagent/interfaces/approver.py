@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from nbagent.keywords import record
+
 if TYPE_CHECKING:
     from nbagent.interfaces.tool import Diff
 
@@ -16,6 +18,7 @@ AnswerWord = Literal["allow", "always_allow", "deny", "always_deny", "edit"]
 ANSWERS = ("allow", "always_allow", "deny", "always_deny", "edit")
 
 
+@record()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A call that waits for a person.
@@ -54,6 +57,7 @@ class Question:
     expires_ms: int | None = None
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer with a reason, or with changed arguments; without them the bare word will do.
@@ -128,8 +132,9 @@ class Approver(Protocol):
     async def decide(self, question: Question) -> str | Answer:
         """The answer to one question: an `Answer`, or its bare word such as "allow".
 
-        It is cancelled when the question is answered elsewhere or expires. An approver that raises
-        counts as a refusal. An answer that can't be taken (arguments that don't fit) is asked for
-        again, at most three times, with `question.problem`.
+        It is cancelled when the question is answered elsewhere or expires. If it raises, the call is
+        not run, the decision's source is `failed`, and a line on screen and in the log `nbagent` says
+        so. An answer that can't be taken (arguments that don't fit) is asked for again, at most three
+        times, with `question.problem`; then that counts as failed.
         """
         ...

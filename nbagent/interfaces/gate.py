@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import orjson
 
+from nbagent.keywords import record
+
 if TYPE_CHECKING:
     from nbagent.interfaces.tool import Risk, Tool
 
@@ -34,7 +36,9 @@ __all__ = [
     "ToolResult",
     "allow",
     "ask",
+    "blame",
     "deny",
+    "gate_name",
     "rewrite",
 ]
 
@@ -117,6 +121,7 @@ class ToolCall(NamedTuple):
         return self._replace(**changes)
 
 
+@record()
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What a gate decided; made by `nb.allow`, `nb.deny`, `nb.ask`, `nb.rewrite`.
@@ -131,7 +136,8 @@ class Decision:
         Of rewrite: all arguments to go on with.
     source
         Who decided: guard (a gate of yours, or a stop), list, rule, mode, repeated (refused before in
-        this turn), remembered, handler, person, unattended, expired or budget.
+        this turn), remembered, handler, person, unattended, expired, failed (the approver raised or
+        gave no answer that could be taken) or budget.
     rule
         Which one decided: the rule, the remembered answer, the name of your gate.
     """
@@ -284,3 +290,17 @@ class GateContext(Protocol):
 Next = Callable[["ToolCall"], Awaitable[ToolResult]]
 Gate = Any
 """A function `(call, ctx) -> Decision | None`, or an object with before, around, after."""
+
+
+def gate_name(gate: Any) -> str:
+    """What a gate, or one of its stages, is called in tables and errors."""
+    owner = getattr(gate, "__self__", None)
+    name = type(owner).__name__ if owner is not None else getattr(gate, "__name__", None)
+    return name if isinstance(name, str) else type(gate).__name__
+
+
+def blame(error: BaseException, gate: Any, about: str) -> None:
+    """Name the gate that raised, in a note of the error; the first to be named stays so."""
+    start = "raised by the gate "
+    if not any(str(note).startswith(start) for note in getattr(error, "__notes__", ())):
+        error.add_note(f"{start}`{gate_name(gate)}`, about {about}")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import orjson
 
+from nbagent.keywords import record
 from nbagent.messages import Call, Finish, Message, Thinking, Usage
 
 __all__ = [
@@ -159,6 +160,7 @@ class Nodes(list[bytes]):
         return self is other
 
 
+@record()
 @dataclass(frozen=True)
 class Request:
     """Exactly what the model sees: header + choice + history + reminders.

@@ -16,10 +16,12 @@ from nbagent.interfaces.gate import ToolCall
 from nbagent.interfaces.model import Header, Model
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.keywords import record
 
 __all__ = ["Budget", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Limits of what a run (or a whole session) may spend; None = no limit.
@@ -65,6 +67,7 @@ class Budget:
             raise ConfigError(msg)
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """How often and how soon a failed model call is repeated.
@@ -170,5 +173,7 @@ class Plan:
     """A tool's value to text."""
     render_error: Callable[[str, Exception], str]
     """(tool, what it raised) to what the model reads."""
+    in_wrong_place: Callable[[BaseException], bool]
+    """Whether an error says that something belongs to another thread or event loop."""
     pool: Callable[[], Executor]
     """Threads for sync tools."""

@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nbagent.keywords import record
 from nbagent.messages import Call, Message
 
 __all__ = ["Attempt", "Reviewer", "Verdict"]
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a reviewer says of an answer; made by `accept`, `retry` or `force`.
@@ -62,6 +64,7 @@ class Verdict:
         return cls("force", reason, text, detail)
 
 
+@record()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One answer of the model, as reviewers see it.

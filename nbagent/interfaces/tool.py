@@ -13,6 +13,7 @@ import orjson
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.model import ToolSpec
+from nbagent.keywords import record
 
 __all__ = ["Arguments", "ArgumentsError", "Diff", "Risk", "Tool", "ToolContext"]
 
@@ -20,6 +21,7 @@ Risk = Literal["unspecified", "readonly", "mutating", "dangerous"]
 RISKS = ("unspecified", "readonly", "mutating", "dangerous")
 
 
+@record(keywords=True)
 @dataclass(frozen=True, slots=True)
 class Diff:
     """A preview of a change, shown as a diff where the call is asked about.
@@ -89,6 +91,7 @@ class ToolContext(Protocol):
         ...
 
 
+@record(keywords=True)
 @dataclass(eq=False)
 class Tool:
     """Something that the model may call.

@@ -335,6 +335,6 @@ def facts_of(error: BaseException) -> dict[str, Any]:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return "\n".join([str(error), *map(str, getattr(error, "__notes__", ()))])
     except Exception:  # noqa: BLE001 - an error that can't say what it is
         return "(its text can't be read)"

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from nbagent.interfaces.gate import ToolCall, ToolResult
+from nbagent.interfaces.gate import ToolCall, ToolResult, blame
+from nbagent.loop.cancel import is_running
 from nbagent.loop.state import RunState
 
 __all__ = ["BodyContext", "run_body"]
@@ -44,8 +45,12 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
 
 def _wrapped(around: Any, state: RunState, following: Any) -> Any:
     async def call_it(call: ToolCall) -> Any:
-        said = around(call, state.gates, following)
-        return await said if inspect.isawaitable(said) else said
+        try:
+            said = around(call, state.gates, following)
+            return await said if inspect.isawaitable(said) else said
+        except Exception as error:
+            blame(error, around, f"a call of `{call.name}`")
+            raise
 
     return call_it
 
@@ -54,21 +59,14 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     tool, plan = call.tool, state.plan
     args, kwargs = call.bound
     context: BodyContext | None = None
+    task = asyncio.current_task()
     if tool.takes_context:
         context = BodyContext(state, call)
         args = (context, *args)
     try:
-        if tool.is_async:
-            value = await tool.call(*args, **kwargs)
-        else:
-            value = await _on_thread(state, call, lambda: tool.call(*args, **kwargs), slot)
-            if inspect.isawaitable(value):
-                value = await value
-        if inspect.isasyncgen(value):
-            value = await plan.collect(value)
+        value = await _value(state, call, lambda: tool.call(*args, **kwargs), slot)
         return ToolResult(plan.render(value))
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
         if slot.abandoned or (task is not None and task.cancelling()):
             raise
         # Nobody has cancelled this run: the body awaited something that was cancelled elsewhere.
@@ -77,8 +75,10 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
         )
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result for the model
         return _failed(state, call, error)
-    except GeneratorExit:
-        raise  # the coroutine itself is being closed
+    except GeneratorExit as error:
+        if not is_running(task):
+            raise  # the coroutine itself is being closed, from outside
+        return _failed(state, call, RuntimeError(f"it raised {error!r}"), "GeneratorExit")
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and _on_main_thread():
             raise  # the person's own Ctrl-C
@@ -86,6 +86,17 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     finally:
         if context is not None:
             context.over = True
+
+
+async def _value(state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot) -> Any:
+    """What the body gives, on the thread it belongs to."""
+    if call.tool.is_async:
+        value = await act()
+    else:
+        value = await _on_thread(state, call, act, slot)
+        if inspect.isawaitable(value):
+            value = await value
+    return await state.plan.collect(value) if inspect.isasyncgen(value) else value
 
 
 def _on_main_thread() -> bool:
@@ -96,6 +107,14 @@ def _failed(
     state: RunState, call: ToolCall, error: Exception, type_: str | None = None
 ) -> ToolResult:
     text = state.plan.render_error(call.name, error)
+    if state.plan.in_wrong_place(error):
+        what = f"{type(error).__name__}: {error}"
+        state.tell_once(
+            "wrong-place",
+            call.name,
+            f"`{call.name}` uses something that was made on another thread or event loop, and will "
+            f"fail each time: make that thing inside the function of the tool ({what:.300})",
+        )
     return ToolResult(text, status="error", error_type=type_ or type(error).__name__)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Deadline", "Scope", "Stopped", "Token", "Watchdog"]
+__all__ = ["Deadline", "Scope", "Stopped", "Token", "Watchdog", "is_running"]
 
 TICK_S = 1.0
 
@@ -45,6 +45,17 @@ class Token:
         """Go no further if asked to stop."""
         if self.by is not None:
             raise Stopped
+
+
+def is_running(task: asyncio.Task[Any] | None) -> bool:
+    """Whether this task is what runs here; a coroutine that is closed from outside is run by none.
+
+    A `GeneratorExit` in a task that runs was raised by what it called, like any error.
+    """
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # no loop runs any more
+        return False
 
 
 class _Cancellable:

@@ -14,7 +14,7 @@ import orjson
 
 from nbagent.events import tool as events
 from nbagent.interfaces.approver import Question
-from nbagent.interfaces.gate import Decision, ToolCall, ToolResult
+from nbagent.interfaces.gate import Decision, ToolCall, ToolResult, blame, gate_name
 from nbagent.interfaces.tool import ArgumentsError, Diff
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.slot import Slot, refused, unknown
@@ -122,11 +122,16 @@ async def _say(
     state: RunState, before: Callable[..., Any], call: ToolCall, *, yours: bool
 ) -> Decision | None:
     canonical = call.canonical if yours else None
-    said: Any = before(call, state.gates)
-    if said is not None and type(said) is not Decision:
-        said = await awaited(state, said)
-        if said is not None and not isinstance(said, Decision):
-            raise TypeError(not_a(before, said, "nb.allow, nb.deny, nb.ask, nb.rewrite or None"))
+    try:
+        said: Any = before(call, state.gates)
+        if said is not None and type(said) is not Decision:
+            said = await awaited(state, said)
+    except Exception as error:
+        if not isinstance(error, Stopped):
+            blame(error, before, f"a call of `{call.name}`")
+        raise
+    if said is not None and type(said) is not Decision and not isinstance(said, Decision):
+        raise TypeError(not_a(before, said, "nb.allow, nb.deny, nb.ask, nb.rewrite or None"))
     if yours and call.canonical != canonical:
         msg = f"the gate `{gate_name(before)}` changed call.arguments in place: return nb.rewrite({{…}}) instead"
         raise TypeError(msg)
@@ -307,10 +312,3 @@ async def _written_first(state: RunState, value: Awaitable[Any]) -> Any:
 def not_a(gate: Any, given: Any, wanted: str) -> str:
     """What to say of a gate that returned something else than it may."""
     return f"the gate `{gate_name(gate)}` returned {type(given).__name__}, not {wanted}"
-
-
-def gate_name(gate: Any) -> str:
-    """What a gate is called in tables and errors."""
-    owner = getattr(gate, "__self__", None)
-    name = type(owner).__name__ if owner is not None else getattr(gate, "__name__", None)
-    return name if isinstance(name, str) else type(gate).__name__

@@ -12,14 +12,14 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbagent.errors import SessionError
 from nbagent.events import tool as events
-from nbagent.interfaces.gate import ToolResult
+from nbagent.interfaces.gate import ToolCall, ToolResult, blame
 from nbagent.loop.body import run_body
-from nbagent.loop.cancel import Scope
+from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.decide import awaited, decide, look_at, not_a, parse, put_question, settle
 from nbagent.loop.slot import UNKNOWN_OUTCOME, Slot, abandoned, aborted, not_started, withheld
 from nbagent.loop.state import RunState
@@ -313,15 +313,26 @@ class _Batch:
                 return
             if slot.call is not None:
                 for after in self.state.plan.chain(slot.call.tool).after:
-                    said: Any = after(slot.call, result, self.state.gates)
-                    if type(said) is not ToolResult:
-                        if slot.started:
-                            self._keep(slot, slot.result or result)
-                        said = await awaited(self.state, said)
-                        if not isinstance(said, ToolResult):
-                            raise TypeError(not_a(after, said, "a ToolResult"))
-                    result = said
+                    result = await self._looked_at(slot, slot.call, result, after)
             self._write(slot, result)
+
+    async def _looked_at(
+        self, slot: Slot, call: ToolCall, result: ToolResult, after: Callable[..., Any]
+    ) -> ToolResult:
+        """What one gate behind the body makes of a result."""
+        try:
+            said: Any = after(call, result, self.state.gates)
+            if type(said) is not ToolResult:
+                if slot.started:
+                    self._keep(slot, slot.result or result)
+                said = await awaited(self.state, said)
+        except Exception as error:
+            if not isinstance(error, Stopped):
+                blame(error, after, f"a call of `{call.name}`")
+            raise
+        if not isinstance(said, ToolResult):
+            raise TypeError(not_a(after, said, "a ToolResult"))
+        return said
 
     def _write(self, slot: Slot, result: ToolResult) -> None:
         shown, text = result.shown, result.text

@@ -83,7 +83,11 @@ def unknown(name: str, tools: Iterable[str]) -> ToolResult:
 
 def refused(call: ToolCall, decision: Decision) -> ToolResult:
     """The answer to a call that may not run."""
-    who = {"person": "the person refused", "expired": "nobody answered in time"}
+    who = {
+        "person": "the person refused",
+        "expired": "nobody answered in time",
+        "failed": "nobody refused it, but nobody could be asked",
+    }
     by = who.get(decision.source, f"refused ({decision.source})")
     why = f": {decision.why}" if decision.why else ""
     return ToolResult(f"`{call.name}` was not run, {by}{why}", status="denied")

@@ -23,12 +23,15 @@ from nbagent.interfaces.model import Header
 from nbagent.interfaces.plan import Plan
 from nbagent.interfaces.tool import ArgumentsError
 from nbagent.log import Log
-from nbagent.loop.cancel import Deadline, Token, Watchdog
+from nbagent.loop.cancel import Deadline, Token, Watchdog, is_running
 
 __all__ = ["GateContext", "Open", "RunState"]
 
 _logger = logging.getLogger("nbagent")
 
+EXPIRED, FAILED = "expired", "failed"
+NOBODY = (EXPIRED, FAILED)
+"""Who gave an answer, in the log, where no person and no approver has: a refusal then."""
 MOST_ASKS = 3
 """How often one approver is asked the same question when its answer can't be taken."""
 
@@ -84,6 +87,7 @@ class RunState:
         self.edits: dict[str, dict[str, Any]] = {}
         """Question → arguments as a person wrote them, of this run."""
         self._serial = asyncio.Lock()
+        self._told: set[tuple[str, str]] = set()
         self.wake: Callable[[], None] = _nothing
         """Called after each answer; the scheduler sets it."""
         self.progress: dict[tuple[int, int, int], tuple[float, str]] = {}
@@ -164,6 +168,12 @@ class RunState:
             with contextlib.suppress(Exception):  # who looks on can't stop a run
                 tell(line)
 
+    def tell_once(self, kind: str, subject: str, text: str) -> None:
+        """The same, once in a run for each kind and subject."""
+        if (kind, subject) not in self._told:
+            self._told.add((kind, subject))
+            self.tell(kind, text)
+
     def _note(self, type_: str, data: dict[str, Any], *, ignorable: bool = False) -> None:
         if self.active:
             self.log.append(type_, data, ignorable=ignorable)
@@ -179,13 +189,12 @@ class RunState:
         limit = self.plan.question_timeout_s
         if limit is not None:
             expired = Answer("deny", f"nobody answered within {limit:g} s")
-            self.watchdog.set(question.id, limit, lambda: self._close(waiting, expired, "expired"))
+            self.watchdog.set(question.id, limit, lambda: self._close(waiting, expired, EXPIRED))
         if self.channel is not None:
             waiting.task = asyncio.create_task(self._consult(self.channel, waiting))
 
     async def _consult(self, channel: Approver, waiting: Open) -> None:
-        name = getattr(channel, "name", None)
-        name = name if isinstance(name, str) and name else type(channel).__name__
+        name = _name_of(channel)
         question, text = waiting.question, ""
         try:
             for _ in range(MOST_ASKS):
@@ -193,15 +202,16 @@ class RunState:
                 text = self._try(question.id, said, name)
                 if not text:
                     return
-        except GeneratorExit:
-            raise  # the coroutine itself is being closed
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and not is_running(waiting.task):
+                raise  # the coroutine itself is being closed, from outside
             if question.id not in self.questions:
                 raise  # it was cancelled, since an answer came from elsewhere
-            text = f"the approver failed ({type(error).__name__}: {error})"
+            text = f"{type(error).__name__}: {error}"
         if question.id in self.questions:
-            self.notice("approver-failed", text)
-            self._close(waiting, Answer("deny", text), name)
+            text = f"the approver `{name}` failed ({text}); `{question.name}` is not run"
+            self.tell("approver-failed", text)
+            self._close(waiting, Answer("deny", text), FAILED)
 
     async def _decide(self, channel: Approver, question: Question) -> str | Answer:
         if getattr(channel, "serial", False) is not True:
@@ -281,7 +291,7 @@ class RunState:
         seq = self.log.append("approval/answered", data)
         self.watchdog.clear(id_)
         if waiting.task is not None and waiting.task is not asyncio.current_task():
-            waiting.task.cancel()
+            waiting.task.cancel(by)
         if always and self.plan.remember == "agent":
             allowed = answer.decision == "always_allow"
             self.plan.memory.remember(waiting.call, allowed=allowed, session=self.log.id, seq=seq)
@@ -381,7 +391,7 @@ class GateContext:
             return None
         refusals = [a for a in fitting if a["decision"] in ("deny", "always_deny")]
         data = refusals[-1] if refusals else fitting[-1]
-        source = "expired" if data["by"] == "expired" else "person"
+        source = data["by"] if data["by"] in NOBODY else "person"
         word = "deny" if refusals else "allow"
         edit = self._state.edits.get(data["id"], data.get("arguments"))
         return Decision(word, data.get("reason", ""), edit, source)
@@ -394,6 +404,14 @@ def _masked(plan: Plan, log: Log) -> Plan:
     value = orjson.loads(plan.header.data)
     masked = log.mask.value(value)
     return plan if masked == value else replace(plan, header=Header.from_dict(masked))
+
+
+def _name_of(channel: Approver) -> str:
+    """What `by` says of its answers: never one of the words for answers that nobody gave."""
+    name = getattr(channel, "name", None)
+    if isinstance(name, str) and name and name not in NOBODY:
+        return name
+    return type(channel).__name__
 
 
 def _nothing() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from nbagent.errors import ConfigError
 from nbagent.interfaces.model import Choice, Item, Prepared, Request, Situation
+from nbagent.keywords import check_keywords
 from nbagent.models._chat_ask import ask
 from nbagent.models._chat_request import Translations, dumps, message, parameters, prepared
 from nbagent.models._chat_stream import Reader
@@ -61,6 +62,7 @@ class Local:
     'local'
     """
 
+    @check_keywords("Local")
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from nbagent.errors import AuthError, ConfigError, ModelError
 from nbagent.interfaces.model import Item, Prepared, Request
+from nbagent.keywords import check_keywords
 from nbagent.models._chat_ask import ask
 from nbagent.models._chat_extra import family_of
 from nbagent.models._chat_request import Translations, dumps, message, parameters, prepared
@@ -63,6 +64,7 @@ class OpenAIChat:
 
     can_force = True
 
+    @check_keywords("OpenAIChat")
     def __init__(
         self,
         model: str,

@@ -14,11 +14,13 @@ import orjson
 
 from nbagent.errors import ConfigError, ModelError, ScriptExhausted
 from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
+from nbagent.keywords import check_keywords, record
 from nbagent.messages import Call, Thinking, Usage
 
 __all__ = ["Reply", "Scripted", "call", "reply"]
 
 
+@record()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """One prepared answer; made by `reply`."""
@@ -59,6 +61,7 @@ def call(name: str, /, **arguments: Any) -> Call:
     return Call(name, text)
 
 
+@check_keywords("reply")
 def reply(
     text: str = "",
     calls: Call | Sequence[Call] = (),
@@ -122,6 +125,7 @@ class Scripted:
     []
     """
 
+    @check_keywords("Scripted")
     def __init__(
         self,
         replies: Iterable[Answer | Callable[[Request], Answer | Awaitable[Answer]]],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
-import difflib
 import json
 import select
 import sys
@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO, cast
 
-from nbagent.escape import clean
+from nbagent.escape import clean, visible
 from nbagent.interfaces.approver import Answer, AnswerWord, Question
-from nbagent.interfaces.tool import Diff
+from nbagent.notebook.question import as_value, describe, has_more, pages, plain_name
 
 __all__ = ["StdinApprover"]
 
@@ -33,13 +33,14 @@ WORDS: dict[str, AnswerWord] = {
 }
 MOST_TRIES = 20
 """Lines that are no answer, after which a question counts as refused."""
-MOST_CHARACTERS, MOST_LINES, MOST_ARGUMENTS = 2_000, 200, 40
-"""What is shown of one value, and how many arguments."""
-MOST_PREVIEW = 20_000
-"""Characters shown of a preview."""
-MOST_DIFFED = 2_000
-"""Lines of a text that is still compared: a diff of longer ones may take minutes."""
 POLL_S, BREATH_S = 0.1, 0.02
+LONGEST_IN_PROMPT = 60
+GONE = {
+    "interrupt": "stopped: it is not run",
+    "expired": "no answer in time: it is not run",
+    "person": "answered elsewhere",
+}
+"""What is said of a question that nobody needs to answer any more, by what made it needless."""
 
 Read = Callable[[str, Callable[[], bool]], str]
 """(prompt, whether the question is gone) → a line."""
@@ -56,7 +57,6 @@ class StdinApprover:
         Takes text to show; None = the terminal, standard error by preference.
     """
 
-    serial = True
     name = "person"
 
     def __init__(
@@ -67,12 +67,21 @@ class StdinApprover:
         own = read is not None or write is not None
         self._desk = _Desk(_without_cancel(read or input), write or _show) if own else _TERMINAL
 
-    async def decide(self, question: Question) -> AnswerWord | Answer:
-        """Show the call, read a line; what can't be read is a no."""
+    async def decide(self, question: Question) -> Answer:
+        """Show the call, read a line; the end of the input is a no.
+
+        Raises
+        ------
+        Exception
+            Whatever showing or reading raised: then nobody has answered.
+        """
         waiting = _Waiting(question)
         self._desk.put(waiting)
         try:
             return await waiting.answer
+        except asyncio.CancelledError as error:
+            waiting.why = str(error.args[0]) if error.args else ""
+            raise
         finally:
             waiting.gone = True
 
@@ -86,14 +95,20 @@ class _Waiting:
 
     def __init__(self, question: Question) -> None:
         self.question, self.gone = question, False
+        self.why = ""
+        """What made it needless, as in the log's `by`."""
         self._loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[AnswerWord | Answer] = self._loop.create_future()
+        self.answer: asyncio.Future[Answer] = self._loop.create_future()
 
-    def give(self, answer: AnswerWord | Answer) -> None:
-        """Hand the answer over; from the desk's thread."""
+    def give(self, answer: Answer | Exception) -> None:
+        """Hand the answer over, or why there is none; from the desk's thread."""
 
         def give() -> None:
-            if not self.answer.done():
+            if self.answer.done():
+                return
+            if isinstance(answer, Exception):
+                self.answer.set_exception(answer)
+            else:
                 self.answer.set_result(answer)
 
         with contextlib.suppress(RuntimeError):  # the loop is closed: the run has long ended
@@ -115,6 +130,8 @@ class _Desk:
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._open = False
+        self._asked = 0
+        """Questions put since somebody was last asked nothing."""
 
     def put(self, waiting: _Waiting) -> None:
         """Queue a question."""
@@ -131,54 +148,106 @@ class _Desk:
 
     def _serve(self) -> None:
         while True:
+            # Questions come together, and an answer may make those behind it needless.
+            time.sleep(BREATH_S)
             with self._lock:
+                while self._queue and self._queue[0].gone:
+                    self._queue.popleft()
                 if not self._queue:
-                    self._open = False
+                    self._open, self._asked = False, 0
                     return
                 waiting = self._queue.popleft()
-            if waiting.gone:
-                continue
             try:
                 answer = self._ask(waiting)
             except _GoneError:
                 continue
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the run must not wait for ever
+            except EOFError:
+                self._quietly(
+                    f"(Ctrl-D or the end of the input: {waiting.question.name} is not run)\n"
+                )
+                answer = Answer("deny", "the input has ended")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must not wait for ever
+                waiting.give(error)
+                continue
+            except BaseException as error:  # noqa: BLE001 - such as Ctrl-C in a `read` of one's own
                 answer = Answer("deny", f"no answer could be read ({type(error).__name__})")
             waiting.give(answer)
-            # An answer may make the questions behind it needless.
-            time.sleep(BREATH_S)
 
-    def _ask(self, waiting: _Waiting) -> AnswerWord | Answer:
+    def _place(self) -> str:
+        """Which of the open questions comes next, such as "1 of 2"; empty if it is the only one."""
+        self._asked += 1
+        with self._lock:
+            total = self._asked + sum(not waiting.gone for waiting in self._queue)
+        return f"{self._asked} of {total}" if total > 1 else ""
+
+    def _quietly(self, text: str) -> None:
+        with contextlib.suppress(Exception):
+            self._write(text)
+
+    def _ask(self, waiting: _Waiting) -> Answer:
         question = waiting.question
-        self._write(describe(question))
-        choices = "[y]es, [n]o, [e]dit"
-        if question.rememberable:
-            choices = "[y]es, [a]lways, [n]o, ne[x]t time neither (always no), [e]dit"
+        shown = describe(question, self._place())
+        self._write(shown)
+        prompt = _prompt(question, more=has_more(question, shown))
         for _ in range(MOST_TRIES):
-            line = self._line(f"Run it? {choices}; a reason may follow: ", waiting)
-            word, _, reason = line.partition(" ")
-            word = word.lower()
+            line = self._line(prompt, waiting)
+            word, _, rest = line.partition(" ")
+            word, rest = word.lower(), rest.strip()
             if word in ("e", "edit"):
-                edited = self._edit(waiting)
+                edited = self._edit(waiting, rest)
                 if edited is not None:
                     return edited
                 continue
+            if word in ("m", "more"):
+                self._page(waiting)
+                continue
             decision = WORDS.get(word)
             if decision is None:
-                self._write(f"{clean(word)[:80]!r} is none of these.\n")
+                self._write(f"{visible(word)[:80]!r} is none of these.\n")
             elif decision.startswith("always") and not question.rememberable:
                 dangerous = question.risk == "dangerous"
                 why = "to a dangerous tool is never" if dangerous else "can't be"
                 self._write(f"The answer {why} remembered.\n")
             else:
-                return Answer(decision, reason.strip())
+                if not word:
+                    self._write(f"(Enter: {question.name} is not run)\n")
+                return Answer(decision, rest)
         return Answer("deny", f"none of {MOST_TRIES} lines was an answer")
 
-    def _edit(self, waiting: _Waiting) -> Answer | None:
-        self._write(f"Arguments now: {_as_typed(waiting.question.arguments)}\n")
-        text = self._line("New arguments as JSON (empty = back): ", waiting)
-        if not text:
+    def _page(self, waiting: _Waiting) -> None:
+        """Show all of it, as far as the person wants to see."""
+        for number, page in enumerate(pages(waiting.question), 1):
+            if number > 1 and self._line("Enter = next page, q = back: ", waiting):
+                return
+            self._write(page)
+
+    def _edit(self, waiting: _Waiting, text: str) -> Answer | None:
+        """Other arguments, field by field or all at once; None = back to the question."""
+        arguments = dict(waiting.question.arguments)
+        if text or not arguments:
+            text = text or self._line("All arguments as JSON, {…} (Enter = back): ", waiting)
+            whole = self._object(text) if text else None
+            return None if whole is None else Answer("edit", arguments=whole)
+        self._write(
+            'New values; Enter keeps one. Text as it is, or in "…" with \\n for a line break; the '
+            "rest as JSON.\nAll at once: a line {…} with all arguments as JSON.\n"
+        )
+        for number, (name, old) in enumerate(waiting.question.arguments.items()):
+            for _ in range(MOST_TRIES):
+                text = self._line(_asked(name, old), waiting)
+                if not number and _is_whole(text, arguments):
+                    return self._edit(waiting, text)
+                found, problem = _typed(text, old)
+                if not problem:
+                    arguments[name] = found
+                    break
+                self._write(f"{problem}\n")
+        if arguments == waiting.question.arguments:
+            self._write("Nothing was changed.\n")
             return None
+        return Answer("edit", arguments=arguments)
+
+    def _object(self, text: str) -> dict[str, Any] | None:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -187,13 +256,62 @@ class _Desk:
         if not isinstance(value, dict):
             self._write("Arguments are a JSON object, {…}.\n")
             return None
-        return Answer("edit", arguments=cast("dict[str, Any]", value))
+        return cast("dict[str, Any]", value)
 
     def _line(self, prompt: str, waiting: _Waiting) -> str:
-        line = self._read(prompt, lambda: waiting.gone)
+        try:
+            line = self._read(prompt, lambda: waiting.gone)
+        finally:
+            if waiting.gone:
+                self._quietly(f"({GONE.get(waiting.why, 'needs no answer any more')})\n")
         if waiting.gone:  # a line for this question must not answer the next one
             raise _GoneError
         return line.strip()
+
+
+def _prompt(question: Question, *, more: bool) -> str:
+    choices = ["[y]es", "[n]o", "[e]dit"]
+    if question.rememberable:
+        choices[1:2] = ["[a]lways", "[n]o", "ne[x]t time neither (always no)"]
+    if more:
+        choices.append("[m]ore")
+    return (
+        f"Run it? {', '.join(choices)}\n"
+        "(a reason may follow; Enter, Ctrl-D = no; Ctrl-C = stop the run): "
+    )
+
+
+def _asked(name: str, old: Any) -> str:
+    now = as_value(old)
+    if len(now) > LONGEST_IN_PROMPT:
+        now = f"{len(now):,} characters, as above"
+    return f"{plain_name(name, LONGEST_IN_PROMPT)} [{now}]: "
+
+
+def _typed(text: str, old: Any) -> tuple[Any, str]:
+    """(what was typed in place of the old value, what is wrong with it)."""
+    if not text:
+        return old, ""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if old is None or isinstance(old, str):
+            return text, ""
+        return old, f"That is no JSON: {error}"
+    if isinstance(old, str) and not isinstance(value, str):
+        return text, ""
+    return value, ""
+
+
+def _is_whole(text: str, arguments: dict[str, Any]) -> bool:
+    """Whether a line typed for the first value is all arguments instead."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict) or not value:
+        return False
+    return set(cast("dict[str, Any]", value)) <= set(arguments)
 
 
 def _without_cancel(read: Callable[[str], str]) -> Read:
@@ -214,7 +332,6 @@ def _read_terminal(prompt: str, gone: Callable[[], bool]) -> str:
     _show(prompt)
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
         if gone():
-            _show("(answered elsewhere)\n")
             raise _GoneError
     line = sys.stdin.readline()
     if not line:
@@ -233,69 +350,20 @@ def _show(text: str) -> None:
 
 def _fitting(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text.encode(encoding, "nbagent.marks").decode(encoding)
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    """For streams that lack characters: the marks of `visible`, also for its pictures."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    points = (ord(c) for c in error.object[error.start : error.end])
+    pictured = {0x2421: 0x7F, **{0x2400 + n: n for n in range(0x20)}}
+    return "".join(f"<U+{pictured.get(n, n):04X}>" for n in points), error.end
+
+
+codecs.register_error("nbagent.marks", _marked)
 
 
 _TERMINAL = _Desk(_read_terminal, _show)
 """There is one terminal, whatever the number of runs."""
-
-
-def describe(question: Question) -> str:
-    """The question as lines of plain text; what comes from the model can't look like anything else.
-
-    Examples
-    --------
-    >>> q = Question(id="1.1.0", name="save", ref="", risk="mutating", why="", arguments={"a": 1})
-    >>> print(describe(q))
-    <BLANKLINE>
-    save (mutating) wants to run
-      a: 1
-    <BLANKLINE>
-    """
-    lines = ["", f"{question.name} ({question.risk}) wants to run"]
-    if question.why:
-        lines += _shown("why it asks", question.why)
-    if question.preview is None:
-        arguments = list(question.arguments.items())
-        for name, value in arguments[:MOST_ARGUMENTS]:
-            lines += _shown(name, value)
-        if len(arguments) > MOST_ARGUMENTS:
-            lines.append(f"  … and {len(arguments) - MOST_ARGUMENTS:,} more arguments")
-    elif isinstance(question.preview, Diff):
-        lines += _quoted(_difference(question.preview), MOST_PREVIEW)
-    else:
-        lines += _quoted(clean(str(question.preview)), MOST_PREVIEW)
-    return "\n".join(lines) + "\n"
-
-
-def _shown(name: str, value: Any) -> list[str]:
-    """`name: value`, the value below it if it has several lines."""
-    text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    label = " ".join(clean(name[:200]).split())
-    if "\n" not in text and len(text) <= MOST_CHARACTERS:
-        return [f"  {label}: {text}"]
-    return [f"  {label}:", *_quoted(text)]
-
-
-def _quoted(text: str, most: int = MOST_CHARACTERS) -> list[str]:
-    """The head of a text, each line marked so that it can't be taken for one of ours."""
-    lines = text[:most].split("\n")
-    out = [f"  | {line}" for line in lines[:MOST_LINES]]
-    if len(text) > most or len(lines) > MOST_LINES:
-        out.append(f"  … (cut: it has {len(text):,} characters in all)")
-    return out
-
-
-def _difference(diff: Diff) -> str:
-    old, new = clean(str(diff.old)).split("\n"), clean(str(diff.new)).split("\n")
-    if max(len(old), len(new)) > MOST_DIFFED:
-        return f"(too long to compare, {len(old):,} lines now; what it will be:)\n" + "\n".join(new)
-    return "\n".join(difflib.unified_diff(old, new, "now", "then", lineterm=""))
-
-
-def _as_typed(arguments: dict[str, Any]) -> str:
-    """The arguments as JSON that can be copied: what a terminal would act on is escaped."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    if not text.isprintable():
-        text = json.dumps(arguments).replace("\x7f", "\\u007f")
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} … (cut)"

@@ -3,6 +3,15 @@
 from nbagent.tools.arguments import complete, rebind
 from nbagent.tools.decorator import FunctionTool, tool
 from nbagent.tools.plain import collected
-from nbagent.tools.results import error_text, to_text
+from nbagent.tools.results import error_text, in_wrong_place, to_text
 
-__all__ = ["FunctionTool", "collected", "complete", "error_text", "rebind", "to_text", "tool"]
+__all__ = [
+    "FunctionTool",
+    "collected",
+    "complete",
+    "error_text",
+    "in_wrong_place",
+    "rebind",
+    "to_text",
+    "tool",
+]

@@ -13,7 +13,16 @@ from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments, Tool
 from nbagent.repair import shown_value
 from nbagent.tools.foreign import SchemaReader
-from nbagent.tools.mending import at, container_in, place_of, put, whole_characters
+from nbagent.tools.mending import (
+    INT_MAX,
+    INT_MIN,
+    at,
+    container_in,
+    place_of,
+    put,
+    way_out,
+    whole_characters,
+)
 from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path
 from nbagent.tools.signature import (
     POSITIONAL_ONLY,
@@ -42,8 +51,6 @@ WANTS_CONTAINER = frozenset(
     )
 )  # fmt: skip
 """pydantic's error types for text where an object or an array should be."""
-INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-"""What the JSON of the log can hold as a number."""
 
 
 def complete(tool: Tool) -> Tool:
@@ -199,7 +206,7 @@ class FunctionReader:
             if not mended:
                 break
             notes = [*notes, *mended]
-        raise refusal(self.tool, _problems(raw, checked.errors), self.schema)
+        raise refusal(self.tool, _problems(raw, checked.errors, self.schema), self.schema)
 
     def _validate(self, raw: dict[str, Any]) -> _Checked:
         from pydantic import ValidationError
@@ -278,7 +285,7 @@ def _coerced(raw: Any, value: Any, errors: Sequence[Any]) -> list[str]:
     return list(notes)
 
 
-def _problems(raw: Any, errors: Sequence[Any]) -> list[str]:
+def _problems(raw: Any, errors: Sequence[Any], schema: Mapping[str, Any]) -> list[str]:
     """One line for each place where something is wrong."""
     wishes: dict[tuple[str | int, ...], list[str]] = {}
     for error in errors:
@@ -288,7 +295,7 @@ def _problems(raw: Any, errors: Sequence[Any]) -> list[str]:
         wish = _wish(error)
         if wish not in wishes.setdefault(place, []):
             wishes[place].append(wish)
-    return [_line(raw, place, wish) for place, wish in wishes.items()]
+    return [_line(raw, place, wish) + way_out(raw, place, schema) for place, wish in wishes.items()]
 
 
 def _wish(error: Mapping[str, Any]) -> str:

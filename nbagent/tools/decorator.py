@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Diff, Risk, Tool
+from nbagent.keywords import check_keywords
 from nbagent.tools.arguments import FunctionReader
 from nbagent.tools.signature import read_docs, read_signature, source_of
 
@@ -82,6 +83,7 @@ def tool(
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
     needs_approval: bool | None = None,
 ) -> Tool: ...
+@check_keywords("tool")
 def tool(
     function: Callable[..., Any] | None = None,
     *,

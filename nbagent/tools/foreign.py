@@ -12,7 +12,15 @@ import orjson
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments
 from nbagent.repair import shown_value
-from nbagent.tools.mending import children, container_in, put, whole_characters
+from nbagent.tools.mending import (
+    INT_MAX,
+    INT_MIN,
+    children,
+    container_in,
+    put,
+    way_out,
+    whole_characters,
+)
 from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path
 
 __all__ = ["SchemaReader"]
@@ -77,7 +85,11 @@ class SchemaReader:
             if not mended:
                 break
             notes = [*notes, *mended]
-        problems = [line for each in self._errors(raw) for line in _lines(each)]
+        problems = [
+            line + way_out(raw, tuple(each.absolute_path), self.schema)
+            for each in self._errors(raw)
+            for line in _lines(each)
+        ]
         raise refusal(self.tool, problems, self.schema)
 
     def _errors(self, raw: dict[str, Any]) -> list[Any]:
@@ -208,6 +220,6 @@ def _log_form(value: Any) -> Any:
         return {key: _log_form(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list):
         return [_log_form(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
         return str(value)
     return value

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbagent.messages import scrub
 
-__all__ = ["at", "children", "container_in", "place_of", "put", "whole_characters"]
+__all__ = [
+    "INT_MAX",
+    "INT_MIN",
+    "at",
+    "children",
+    "container_in",
+    "place_of",
+    "put",
+    "way_out",
+    "whole_characters",
+]
 
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+"""What the JSON of the log can hold as a number."""
 Place = tuple[str | int, ...]
 
 
@@ -39,6 +51,19 @@ def at(value: Any, place: Sequence[str | int]) -> Any:
     for key in place:
         value = value[key]
     return value
+
+
+def way_out(raw: Any, place: Place, schema: Mapping[str, Any]) -> str:
+    """What else to say of a value that doesn't fit: one that need not be there can be left out.
+
+    Models write an empty text, or the word for nothing, where they mean nothing.
+    """
+    optional = schema.get("properties", {}).keys() - schema.get("required", ())
+    if len(place) != 1 or place[0] not in optional or place[0] not in raw:
+        return ""
+    found = raw[place[0]]
+    means_nothing = isinstance(found, str) and found.strip().lower() in ("", "null", "none")
+    return "; leave it out if you mean nothing" if means_nothing else ""
 
 
 def put(value: Any, place: Sequence[str | int], item: Any) -> None:

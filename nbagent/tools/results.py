@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,23 +13,37 @@ import orjson
 from nbagent.messages import scrub
 from nbagent.tools.plain import plain
 
-__all__ = ["NOTHING", "error_text", "to_text"]
+__all__ = ["NOTHING", "error_text", "in_wrong_place", "to_text"]
 
 NOTHING = "Done (no result)."
 """What the model reads when a tool returned None: `null` would look like a failed look-up."""
+MOST_CAUSES = 5
 MOST_ERROR = 2_000
 """Characters of an exception's own message."""
 WRONG_PLACE = (
-    "attached to a different loop",
-    "bound to a different event loop",
-    "created in a thread can only be used in that same thread",
-    "no running event loop",
-    "no current event loop",
-    "event loop is already running",
-    "main thread is not in main loop",
-    "signal only works in main thread",
+    # asyncio, and clients that are bound to a loop (motor, redis, httpx, asyncpg)
+    r"\b(?:different|wrong|another) (?:event )?loop\b",
+    r"event loop other than the current one",
+    r"\bno (?:running|current) event loop\b",
+    r"\bevent loop is (?:already running|closed)\b",
+    r"cannot be called from a running event loop",
+    r"while another loop is running",
+    r"can(?:no|')t call this from an async context",  # Django
+    r"sync api inside the asyncio loop",  # Playwright
+    # sqlite3 and Django, greenlet, COM, PyO3
+    r"created in a thread can only be used in that same thread",
+    r"cannot switch to a different thread",
+    r"marshalled for a different thread",
+    r"is unsendable, but",
+    # tkinter, signal, windows of macOS
+    r"main thread is not in main loop",
+    r"calling tcl from different ap",
+    r"signal only works in main thread",
+    r"\bon the main thread\b",
+    r"\bnot (?:in|on) the main thread\b",
 )
 """What libraries say when their objects are used on another thread or loop than they were made on."""
+_WRONG_PLACE = re.compile("|".join(WRONG_PLACE), re.IGNORECASE)
 
 
 def to_text(value: Any) -> str:
@@ -73,7 +88,7 @@ def error_text(tool_name: str, error: BaseException) -> str:
     """
     message = _message(error)
     head = f"Error: {type(error).__name__}"
-    if any(each in message for each in WRONG_PLACE):
+    if in_wrong_place(error):
         advice = (
             f"(`{tool_name}` uses something that belongs to the notebook's own thread or event "
             "loop. Calling again will not help: tell the user to create that thing inside of the "
@@ -85,6 +100,24 @@ def error_text(tool_name: str, error: BaseException) -> str:
             "another approach.)"
         )
     return f"{head}: {message}\n{advice}" if message else f"{head}\n{advice}"
+
+
+def in_wrong_place(error: BaseException) -> bool:
+    """Whether an error says that something was used on another thread or loop than it was made on.
+
+    Examples
+    --------
+    >>> in_wrong_place(ValueError("The future belongs to a different loop than the one specified"))
+    True
+    """
+    seen: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if seen is None:
+            return False
+        if _WRONG_PLACE.search(_message(seen)):
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def _no_nan(value: Any) -> bool:

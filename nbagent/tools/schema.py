@@ -23,14 +23,12 @@ from pydantic_core import (
 )
 
 from nbagent.errors import ToolDefinitionError
-from nbagent.tools.mending import children
+from nbagent.tools.mending import INT_MAX, INT_MIN, children
 from nbagent.tools.signature import VAR_POSITIONAL, Argument, Signature, plain_description
 
 __all__ = ["Built", "build", "compact", "json_arguments", "json_form"]
 
 EMPTY = inspect.Parameter.empty
-INT_RANGE = range(-(2**63), 2**64)
-"""What the JSON of the log can hold as a number."""
 
 
 class Built(NamedTuple):
@@ -192,7 +190,8 @@ def _settled(value: Any) -> Any:
         case bool() | str() | None:
             return value
         case int():
-            return value if value in INT_RANGE else str(value)
+            number = int.__int__(value)  # a class of its own may compare as it likes
+            return number if INT_MIN <= number <= INT_MAX else str(number)
         case float():
             if value - value != 0:
                 msg = f"{value} is not a number that JSON has"

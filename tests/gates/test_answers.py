@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -593,6 +594,11 @@ class Raises:
         raise RuntimeError(msg)
 
 
+class Exits:
+    async def decide(self, question: nb.Question) -> Any:
+        raise GeneratorExit
+
+
 NONSENSE: list[Any] = [None, True, "yes", "ALLOW", 5, [], {}, ["allow"]]
 
 
@@ -605,6 +611,7 @@ class NotAsync:
     "approver",
     [
         Raises(),
+        Exits(),
         NotAsync(),
         *[Person(word) for word in NONSENSE],
         Person(nb.edit({"x": "many"})),
@@ -618,6 +625,51 @@ async def test_an_approver_that_fails_or_gives_nonsense_allows_nothing(approver:
     assert ran == []
     assert list(result.tool_calls["status"]) == ["denied"]
     assert [e.data.kind for e in result.events if e.type == "notice"] == ["approver-failed"]
+    assert list(result.tool_calls["decision_source"]) == ["failed"]
+    assert list(result.approvals["source"]) == ["failed"]
+    assert list(result.approvals["answered_by"]) == ["failed"]
+    assert result.session.verify().ok
+
+
+async def test_that_an_approver_failed_is_said_to_the_person_and_to_the_model(
+    caplog: pytest.LogCaptureFixture,
+):
+    class Broken(Raises):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def tell(self, text: str) -> None:
+            self.told.append(text)
+
+    broken = Broken()
+    result = await agent_of([nb.call("act")], maker([])).run("go", ui=broken)
+    line = "the approver `Broken` failed (RuntimeError: no window); `act` is not run"
+    assert broken.told == [line]
+    assert [r.getMessage() for r in caplog.records if r.name == "nbagent"] == [line]
+    (text,) = result.tool_calls["result"]
+    assert "the approver `Broken` failed" in text
+    assert "the person refused" not in text
+
+
+@pytest.mark.parametrize("name", ["failed", "expired"])
+async def test_an_approver_can_not_take_the_name_of_nobody(name: str):
+    person = Person("deny")
+    person.name = name  # pyright: ignore[reportAttributeAccessIssue]
+    result = await agent_of([nb.call("act")], maker([])).run("go", ui=person)
+    assert list(result.tool_calls["decision_source"]) == ["person"]
+    assert list(result.approvals["answered_by"]) == ["Person"]
+
+
+def test_a_class_in_place_of_an_approver_is_refused_and_the_way_out_named():
+    agent = agent_of([nb.call("act")], maker([]))
+    with pytest.raises(nb.errors.ConfigError, match=r"class ByHand: write nb\.ByHand\(\)"):
+        agent.run_sync("go", ui=nb.ByHand)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(nb.errors.ConfigError, match=r"class Raises: write Raises\(\)"):
+        agent.run_sync("go", ui=Raises)  # pyright: ignore[reportArgumentType]
+    wrongs: list[Any] = [object(), "hand", None, len, SimpleNamespace(decide="allow")]
+    for wrong in wrongs:
+        with pytest.raises(nb.errors.ConfigError, match="ui must be"):
+            agent.run_sync("go", ui=wrong)  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_person_may_answer_faster_than_the_approver():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from typing import Any
 
@@ -344,6 +345,9 @@ async def test_a_gate_that_raises_ends_the_run_with_its_error_and_the_session_go
     with pytest.raises(LookupError, match="planted") as caught:
         await agent.run("go", session=session)
     error: Any = caught.value
+    name = getattr(gate, "__name__", type(gate).__name__)
+    assert error.__notes__ == [f"raised by the gate `{name}`, about a call of `act`"]
+    assert f"gate `{name}`" in error.result.events[-1].data.error["message"]
     assert error.session is session
     assert len(error.result.tool_calls) == 2
     assert error.result.tool_calls["status"].notna().all()
@@ -421,6 +425,86 @@ async def test_two_gates_of_one_kind_both_act():
     )
     result = await agent.run("go")
     assert result.tool_calls["result"][0].count("x") < 30
+
+
+def one(call: nb.ToolCall) -> None: ...
+def three(call: nb.ToolCall, ctx: nb.GateContext, more: int) -> None: ...
+def named(*, call: nb.ToolCall, ctx: nb.GateContext) -> None: ...
+def extra(call: nb.ToolCall, ctx: nb.GateContext, *, level: int) -> None: ...
+
+
+class Before:
+    def before(self, call: nb.ToolCall) -> None: ...
+
+
+class Around:
+    async def around(self, call: nb.ToolCall, following: Any) -> Any: ...
+
+
+class After:
+    def after(self, result: nb.ToolResult, ctx: nb.GateContext) -> Any: ...
+
+
+class Picks:
+    def before(self, call: nb.ToolCall, ctx: nb.GateContext) -> None: ...
+    def for_tool(self) -> None: ...
+
+
+class Called:
+    def __call__(self, call: nb.ToolCall) -> None: ...
+
+
+class NoFunction:
+    before = "deny"
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        (one, r"gate `one` must take \(call, ctx\), not \(call: "),
+        (three, r"gate `three` must take \(call, ctx\)"),
+        (named, r"gate `named` must take \(call, ctx\)"),
+        (extra, r"gate `extra` must take \(call, ctx\)"),
+        (lambda: None, r"gate `<lambda>` must take \(call, ctx\), not \(\)"),
+        (Called(), r"gate `Called` must take \(call, ctx\)"),
+        (Before(), r"gate `Before\.before` must take \(call, ctx\)"),
+        (Around(), r"gate `Around\.around` must take \(call, ctx, next\)"),
+        (After(), r"gate `After\.after` must take \(call, result, ctx\)"),
+        (Picks(), r"gate `Picks\.for_tool` must take \(tool\)"),
+        (NoFunction(), r"gate `NoFunction\.before` must be a function"),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_a_gate_that_takes_something_else_is_named_when_the_agent_is_made(gate: Any, said: str):
+    with pytest.raises(nb.errors.ConfigError, match=said):
+        nb.Agent(nb.models.Scripted([]), gates=[gate, *nb.DEFAULT_GATES])
+
+
+def test_a_gate_may_take_more_than_it_must():
+    def free(*anything: Any, **more: Any) -> None: ...
+    def default(call: nb.ToolCall, ctx: nb.GateContext, level: int = 1) -> None: ...
+    def renamed(c: nb.ToolCall, context: nb.GateContext, /) -> None: ...
+
+    bound = functools.partial(three, more=1)
+    nb.Agent(nb.models.Scripted([]), gates=[free, default, renamed, bound])
+
+
+async def test_what_a_gate_picks_for_a_tool_is_named_when_it_raises_or_does_not_fit():
+    class Broken:
+        def for_tool(self, tool: nb.Tool) -> Any:
+            fault(tool, tool)  # pyright: ignore[reportArgumentType]
+
+        def before(self, call: nb.ToolCall, ctx: nb.GateContext) -> None: ...
+
+    class Unfit(Broken):
+        def for_tool(self, tool: nb.Tool) -> Any:
+            return Before()
+
+    with pytest.raises(LookupError) as caught:
+        await agent_of([Broken()], [], [nb.call("act", x=1)]).run("go")
+    assert caught.value.__notes__ == ["raised by the gate `Broken`, about the tool `act`"]
+    with pytest.raises(nb.errors.ConfigError, match=r"`Before\.before` must take"):
+        await agent_of([Unfit()], [], [nb.call("act", x=1)]).run("go")
 
 
 @pytest.mark.parametrize("bad", [5, "gate", nb.gates.Control, [], object()])

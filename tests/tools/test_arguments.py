@@ -302,6 +302,47 @@ def test_every_problem_is_listed_with_the_arguments_that_exist():
         assert never not in said
 
 
+@tool
+def many(
+    tags: list[str] | None = None,
+    n: int = 1,
+    flag: bool = False,
+    way: Literal["up", "down"] = "up",
+    point: Point | None = None,
+) -> None: ...
+
+
+OPTIONAL = {
+    "type": "object",
+    "properties": {
+        "tags": {"type": "array"},
+        "n": {"type": "integer"},
+        "flag": {"type": "boolean"},
+        "way": {"enum": ["up", "down"]},
+        "point": {"anyOf": [{"type": "object"}, {"type": "null"}]},
+    },
+}
+
+
+def nothing(**_: Any) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize("value", ["", "  ", "null", "None"])
+@pytest.mark.parametrize("name", ["tags", "n", "flag", "way", "point"])
+def test_nothing_in_words_for_what_is_optional_is_told_to_be_left_out(name: str, value: str):
+    text = json.dumps({name: value})
+    for made in (many, Tool("many", "Many.", OPTIONAL, nothing)):
+        problem = next(line for line in refused(made, text).splitlines() if f"`{name}`" in line)
+        assert problem.endswith("; leave it out if you mean nothing")
+
+
+def test_what_is_required_or_meant_is_not_told_to_be_left_out():
+    assert "leave it out" not in refused(add, '{"a": ""}')
+    assert "leave it out" not in refused(many, '{"tags": "a"}')
+    assert "leave it out" not in refused(many, '{"unknown": ""}')
+
+
 def test_a_long_value_is_not_quoted_whole():
     assert len(refused(add, json.dumps({"a": "x" * 100_000}))) < 500
     assert len(refused(search, json.dumps({f"n{n}": n for n in range(1_000)}))) < 3_000

@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from nbagent.tools import collected, error_text, to_text
+from nbagent.tools import collected, error_text, in_wrong_place, to_text
 
 
 class Colour(enum.Enum):
@@ -283,3 +283,45 @@ def test_an_error_of_the_wrong_loop_or_thread_names_the_way_out():
     assert len(caught) == 3
     for each in caught:
         assert "inside of the tool's own function" in error_text("query", each)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Task <Task pending> got Future <Future pending> attached to a different loop",
+        "The future belongs to a different loop than the one specified as the loop argument",
+        "<asyncio.locks.Lock object at 0x1 [unlocked]> is bound to a different event loop",
+        "Cannot use AsyncMongoClient in different event loop.",
+        "Non-thread-safe operation invoked on an event loop other than the current one",
+        "There is no current event loop in thread 'nbagent-tool-1'.",
+        "no running event loop",
+        "This event loop is already running",
+        "Event loop is closed",
+        "asyncio.run() cannot be called from a running event loop",
+        "Cannot run the event loop while another loop is running",
+        "You cannot call this from an async context - use a thread or sync_to_async.",
+        "It looks like you are using Playwright Sync API inside the asyncio loop.",
+        "SQLite objects created in a thread can only be used in that same thread.",
+        "DatabaseWrapper objects created in a thread can only be used in that same thread.",
+        "cannot switch to a different thread",
+        "The application called an interface that was marshalled for a different thread.",
+        "module::Thing is unsendable, but sent to another thread",
+        "main thread is not in main loop",
+        "Calling Tcl from different appartment",
+        "signal only works in main thread of the main interpreter",
+        "NSWindow should only be instantiated on the main thread!",
+    ],
+)
+def test_each_librarys_words_for_the_wrong_place_are_known(message: str):
+    assert in_wrong_place(RuntimeError(message))
+    wrapped = ValueError("wrapped")
+    wrapped.__cause__ = RuntimeError(message)
+    assert in_wrong_place(wrapped)
+    assert in_wrong_place(ExceptionGroup("two", [KeyError("a"), RuntimeError(message)]))
+
+
+@pytest.mark.parametrize(
+    "message", ["the message is in a different thread of the forum", "loop", "thread not found", ""]
+)
+def test_other_errors_are_not_taken_for_it(message: str):
+    assert not in_wrong_place(RuntimeError(message))
