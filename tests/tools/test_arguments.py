@@ -293,7 +293,7 @@ OPTIONAL = {
 @pytest.mark.parametrize("name", ["tags", "n", "flag", "way", "point"])
 def test_nothing_in_words_for_what_is_optional_is_told_to_be_left_out(name: str, value: str):
     text = json.dumps({name: value})
-    foreign = Tool("many", "Many.", OPTIONAL, lambda **_: None)
+    foreign = Tool("many", "Many.", OPTIONAL, many.call)
     for made in (many, foreign):
         problem = next(line for line in refused(made, text).splitlines() if f"`{name}`" in line)
         assert problem.endswith("; leave it out if you mean nothing")
