@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nbagent.errors import ConfigError
 from nbagent.interfaces.gate import GateContext, Next, ToolCall, ToolResult
 from nbagent.interfaces.tool import Tool
@@ -13,7 +15,8 @@ __all__ = ["Timeout"]
 class Timeout:
     """Ends a call after `seconds`, or after the tool's own `timeout_s`; 0 = no limit.
 
-    A sync body can't be killed: it goes on in its thread, and its late value becomes a notice.
+    A sync body can't be killed. One that looks at `ctx.cancelled` and ends within 0.1 s still gives
+    its result; any other goes on in its thread, and its late value becomes a notice.
     """
 
     @check_keywords("Timeout")
@@ -31,16 +34,30 @@ class Timeout:
     async def around(self, call: ToolCall, ctx: GateContext, following: Next) -> ToolResult:
         """Run the body under a deadline."""
         seconds = self.seconds if call.tool.timeout_s is None else call.tool.timeout_s
+        limit: Any = ctx.deadline(seconds or None)
         try:
-            with ctx.deadline(seconds or None):
-                return await following(call)
+            with limit:
+                result = await following(call)
         except TimeoutError:
-            still = "" if call.tool.is_async else " Its body may still be running."
-            text = (
-                f"Error: `{call.name}` was stopped after {seconds:g} s.{still} Try a smaller scope "
-                "or another way."
-            )
+            text = _given_up(call, seconds)
             return ToolResult(text, status="timeout", error_type="TimeoutError")
+        if not limit.fired:
+            return result
+        text = (
+            f"[`{call.name}` was told to stop after {seconds:g} s, and ended with:]\n{result.text}"
+        )
+        return result.but(shown=text, status="timeout")
 
     def __repr__(self) -> str:
         return f"Timeout({self.seconds:g})"
+
+
+def _given_up(call: ToolCall, seconds: float) -> str:
+    still = "" if call.tool.is_async else " Its body may still be running."
+    stopped = f"Error: `{call.name}` was stopped after {seconds:g} s"
+    if call.risk == "readonly":
+        return f"{stopped}.{still} Try a smaller scope or another way."
+    return (
+        f"{stopped}: outcome unknown, check before you repeat.{still} It may have done all of its "
+        "work, a part or nothing."
+    )

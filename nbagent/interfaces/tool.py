@@ -69,7 +69,7 @@ class ToolContext(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """True after a stop or a time-out: long sync bodies look here and return."""
+        """True after a stop or a time-out: long sync bodies look here and return within 0.1 s."""
         ...
 
     @property

@@ -8,13 +8,19 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 from nbagent.interfaces.gate import ToolCall, ToolResult, blame
 from nbagent.loop.cancel import is_running
+from nbagent.loop.given_up import give_up, goes_on
 from nbagent.loop.state import RunState
 
 __all__ = ["BodyContext", "run_body"]
+
+LAST_MOMENT_S = 0.1
+"""How long a sync body that can look at `ctx.cancelled` is waited for after Stop or a time-out."""
+BESIDE = "[An earlier body of `{}` was given up but may still be running beside this call.]"
 
 
 class _Slot(Protocol):
@@ -33,6 +39,10 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     async def innermost(call: ToolCall) -> ToolResult:
         return await _call(state, call, slot)
 
+    beside = goes_on(call.tool)
+    if beside:
+        text = f"`{call.name}` starts while an earlier body of it, given up, may still be running"
+        state.tell("beside", text)
     following: Any = innermost
     for around in reversed(state.plan.chain(call.tool).around):
         following = _wrapped(around, state, following)
@@ -40,7 +50,7 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     if not isinstance(result, ToolResult):
         msg = f"a gate around `{call.name}` returned {type(result).__name__}, not a ToolResult"
         raise TypeError(msg)
-    return result
+    return result.but(shown=f"{BESIDE.format(call.name)}\n{result.text}") if beside else result
 
 
 def _wrapped(around: Any, state: RunState, following: Any) -> Any:
@@ -64,7 +74,8 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
         context = BodyContext(state, call)
         args = (context, *args)
     try:
-        value = await _value(state, call, lambda: tool.call(*args, **kwargs), slot)
+        act = partial(tool.call, *args, **kwargs)
+        value = await _value(state, call, act, slot, context)
         return ToolResult(plan.render(value))
     except asyncio.CancelledError as error:
         if slot.abandoned or (task is not None and task.cancelling()):
@@ -88,12 +99,18 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
             context.over = True
 
 
-async def _value(state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot) -> Any:
+async def _value(
+    state: RunState,
+    call: ToolCall,
+    act: Callable[[], Any],
+    slot: _Slot,
+    context: BodyContext | None,
+) -> Any:
     """What the body gives, on the thread it belongs to."""
     if call.tool.is_async:
         value = await act()
     else:
-        value = await _on_thread(state, call, act, slot)
+        value = await _on_thread(state, call, act, slot, context)
         if inspect.isawaitable(value):
             value = await value
     return await state.plan.collect(value) if inspect.isasyncgen(value) else value
@@ -118,21 +135,41 @@ def _failed(
     return ToolResult(text, status="error", error_type=type_ or type(error).__name__)
 
 
-async def _on_thread(state: RunState, call: ToolCall, act: Callable[[], Any], slot: _Slot) -> Any:
-    """Run a sync body on a thread of ours; what was cancelled while it ran is abandoned."""
+async def _on_thread(
+    state: RunState,
+    call: ToolCall,
+    act: Callable[[], Any],
+    slot: _Slot,
+    context: BodyContext | None,
+) -> Any:
+    """Run a sync body on a thread of ours; one that does not end when cancelled is abandoned."""
     run = contextvars.copy_context().run
     future: Future[Any] = state.plan.pool().submit(run, _caught, act)
     try:
         ok, value = await asyncio.wrap_future(future)
     except asyncio.CancelledError:
-        if not future.cancelled():
+        if future.cancelled():
+            raise
+        if context is None or not await _ends_by_itself(future, context):
             slot.abandoned = True
-            name = call.name
-            future.add_done_callback(lambda done: _tell_late(state, name, done))
-        raise
+            give_up(call.tool, future)
+            future.add_done_callback(lambda done: _tell_late(state, call.name, done))
+            raise
+        ok, value = future.result()
     if ok:
         return value
     raise value
+
+
+async def _ends_by_itself(future: Future[Any], context: BodyContext) -> bool:
+    """Let the body see that it is to end, and wait a moment for it; it may also be done by now."""
+    context.over = True
+    ending = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait({ending}, timeout=LAST_MOMENT_S)
+    except asyncio.CancelledError:  # once more: the first one counts
+        return False
+    return ending.done()
 
 
 def _caught(act: Callable[[], Any]) -> tuple[bool, Any]:
@@ -163,7 +200,7 @@ class BodyContext:
         self.call = call
         """The `ToolCall`."""
         self.over = False
-        """True once nobody waits for the body."""
+        """True once the body is to end, or nobody waits for it any more."""
 
     @property
     def deps(self) -> Any:

@@ -21,6 +21,7 @@ from nbagent.interfaces.gate import ToolCall, ToolResult, blame
 from nbagent.loop.body import run_body
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.decide import awaited, decide, look_at, not_a, parse, put_question, settle
+from nbagent.loop.given_up import give_up
 from nbagent.loop.slot import UNKNOWN_OUTCOME, Slot, abandoned, aborted, not_started, withheld
 from nbagent.loop.state import RunState
 
@@ -28,9 +29,6 @@ __all__ = ["close_calls", "run_calls"]
 
 GRACE_S = 0.3
 """How long cancelled bodies are waited for before they are given up."""
-
-_ABANDONED: set[asyncio.Task[None]] = set()
-"""Bodies that were given up: the event loop itself would not keep them alive."""
 
 
 async def run_calls(state: RunState) -> None:
@@ -298,8 +296,7 @@ class _Batch:
         await asyncio.wait(running, timeout=GRACE_S)
         for slot in self.slots:
             if slot.running is not None:
-                _ABANDONED.add(slot.running)
-                slot.running.add_done_callback(_ABANDONED.discard)
+                give_up(slot.called().tool, slot.running)
                 slot.running, slot.result = None, abandoned(slot)
 
     # -- results

@@ -104,6 +104,8 @@ def aborted(slot: Slot) -> ToolResult:
 def abandoned(slot: Slot) -> ToolResult:
     """The result of a call whose body may still be running."""
     text = "Error: the tool call was stopped, but its body may still be running; outcome unknown."
+    if slot.call is None or slot.call.risk != "readonly":
+        text += " Check before you repeat it."
     slot.abandoned = True
     return ToolResult(text, status="abandoned", error_type="Abandoned")
 

@@ -173,9 +173,9 @@ class _Desk:
                 answer = Answer("deny", f"no answer could be read ({type(error).__name__})")
             waiting.give(answer)
 
-    def _place(self) -> str:
-        """Which of the open questions comes next, such as "1 of 2"; empty if it is the only one."""
-        self._asked += 1
+    def _place(self, question: Question) -> str:
+        """Which of the open questions it is, such as "1 of 2"; empty if it is the only one."""
+        self._asked += not question.problem  # else it is put once more
         with self._lock:
             total = self._asked + sum(not waiting.gone for waiting in self._queue)
         return f"{self._asked} of {total}" if total > 1 else ""
@@ -186,7 +186,7 @@ class _Desk:
 
     def _ask(self, waiting: _Waiting) -> Answer:
         question = waiting.question
-        shown = describe(question, self._place())
+        shown = describe(question, self._place(question))
         self._write(shown)
         prompt = _prompt(question, more=has_more(question, shown))
         for _ in range(MOST_TRIES):
@@ -242,7 +242,7 @@ class _Desk:
                     arguments[name] = found
                     break
                 self._write(f"{problem}\n")
-        if arguments == waiting.question.arguments:
+        if as_value(arguments) == as_value(waiting.question.arguments):  # 1 is not true here
             self._write("Nothing was changed.\n")
             return None
         return Answer("edit", arguments=arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -112,15 +113,75 @@ async def test_a_call_that_takes_too_long_ends_with_a_result_and_the_turn_goes_o
 
 async def test_a_sync_body_that_takes_too_long_may_go_on_and_the_model_knows():
     @nb.tool(risk="readonly")
-    def slow(ctx: nb.ToolContext) -> str:
+    def slow() -> str:
         """Take long."""
-        end = time.monotonic() + 5
-        while time.monotonic() < end and not ctx.cancelled:
-            time.sleep(0.01)
+        go_on.wait(5)
         return "late"
 
+    go_on = threading.Event()
     result = await agent_of([nb.call("slow")], slow, gates=with_timeout(0.05)).run("go")
-    assert "may still be running" in result.tool_calls["result"][0]
+    go_on.set()
+    text = result.tool_calls["result"][0]
+    assert "may still be running" in text
+    assert "Try a smaller scope" in text
+    assert "outcome unknown" not in text
+
+
+@pytest.mark.parametrize("risk", ["mutating", "dangerous", "unspecified"])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_the_outcome_of_a_call_that_may_have_changed_something_is_unknown(
+    risk: Any, is_async: bool
+):
+    async def wait() -> str:
+        """Take long."""
+        await asyncio.sleep(5)
+        return "late"
+
+    def block() -> str:
+        """Take long."""
+        go_on.wait(5)
+        return "late"
+
+    go_on = threading.Event()
+    slow = nb.tool(wait if is_async else block, name="slow", risk=risk)
+    auto = nb.Approval(mode="auto")
+    agent = agent_of([nb.call("slow")], slow, gates=with_timeout(0.05), approval=auto)
+    result = await agent.run("go")
+    go_on.set()
+    text = result.tool_calls["result"][0]
+    assert text.startswith("Error: `slow` was stopped after 0.05 s: outcome unknown, check before")
+    assert ("may still be running" in text) is not is_async
+    assert "Try" not in text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_sync_body_that_looks_whether_it_is_to_end_keeps_its_result(fails: bool):
+    ended: list[float] = []
+
+    @nb.tool(risk="mutating")
+    def count(ctx: nb.ToolContext) -> str:
+        """Count."""
+        n = 0
+        while not ctx.cancelled:
+            time.sleep(0.01)
+            n += 1
+        ended.append(time.monotonic())
+        if fails:
+            raise ValueError(n)
+        return f"counted to {n}"
+
+    auto = nb.Approval(mode="auto")
+    agent = agent_of([nb.call("count")], count, gates=with_timeout(0.1), approval=auto)
+    result = await agent.run("go")
+    assert len(ended) == 1
+    row = result.tool_calls.iloc[0]
+    assert row["status"] == "timeout"
+    first, second, *_ = row["result"].splitlines()
+    assert first == "[`count` was told to stop after 0.1 s, and ended with:]"
+    assert second.startswith("Error: ValueError" if fails else "counted to ")
+    assert row["error_type"] == "ValueError" if fails else True
+    assert not [e for e in result.events if e.type == "notice"]
+    assert result.session.verify().ok
 
 
 async def test_the_tools_own_time_out_goes_before_the_gates():

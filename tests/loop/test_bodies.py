@@ -7,11 +7,13 @@ import gc
 import sqlite3
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
 
 import nbagent as nb
+from nbagent.loop.given_up import goes_on
 
 
 def agent_of(*replies: Any, **settings: Any) -> nb.Agent:
@@ -111,3 +113,149 @@ def test_the_closing_of_a_body_from_outside_is_no_error_of_the_tool(
     gc.collect()
     assert started.is_set()
     assert faults == []
+
+
+# -- bodies that go on
+
+
+async def test_a_sync_body_that_looks_ends_by_itself_when_the_run_is_stopped():
+    @nb.tool(risk="mutating")
+    def count(ctx: nb.ToolContext) -> str:
+        """Count."""
+        began.set()
+        while not ctx.cancelled:
+            time.sleep(0.005)
+        time.sleep(0.03)
+        return "put away"
+
+    for parallel in (False, True):
+        began = threading.Event()
+        calls = [nb.call("count"), nb.call("count")] if parallel else [nb.call("count")]
+        tool = nb.Tool("count", "Count.", {}, count.call, risk="mutating", parallel=parallel)
+        run = agent_of(calls, tools=[tool]).start("go")
+        await asyncio.to_thread(began.wait, 5)
+        at = time.monotonic()
+        run.interrupt()
+        result = await run
+        assert time.monotonic() - at < 0.5
+        assert result.stop_reason == "interrupted"
+        assert list(result.tool_calls["status"]) == ["ok"] * len(calls)
+        assert list(result.tool_calls["result"]) == ["put away"] * len(calls)
+        assert not [e for e in result.events if e.type == "notice"]
+        assert result.session.verify().ok
+
+
+async def test_stop_does_not_wait_for_a_sync_body_that_does_not_look():
+    @nb.tool(risk="mutating")
+    def block(ctx: nb.ToolContext) -> str:
+        """Block."""
+        began.set()
+        go_on.wait(5)
+        return "late"
+
+    began, go_on = threading.Event(), threading.Event()
+    run = agent_of(nb.call("block"), tools=[block]).start("go")
+    await asyncio.to_thread(began.wait, 5)
+    at = time.monotonic()
+    run.interrupt()
+    result = await run
+    assert time.monotonic() - at < 0.5
+    go_on.set()
+    assert list(result.tool_calls["status"]) == ["abandoned"]
+    assert "Check before you repeat it" in result.tool_calls["result"][0]
+
+
+async def test_stop_in_the_last_moment_after_a_time_out_still_ends_the_run():
+    @nb.tool(risk="mutating", timeout_s=0.05)
+    def block(ctx: nb.ToolContext) -> str:
+        """Block."""
+        while not ctx.cancelled:
+            time.sleep(0.005)
+        told.set()
+        go_on.wait(5)
+        return "late"
+
+    told, go_on = threading.Event(), threading.Event()
+    run = agent_of(nb.call("block"), tools=[block]).start("go")
+    await asyncio.to_thread(told.wait, 5)
+    at = time.monotonic()
+    run.interrupt()
+    result = await run
+    assert time.monotonic() - at < 0.5
+    go_on.set()
+    assert result.stop_reason == "interrupted"
+    assert result.tool_calls["status"][0] in ("abandoned", "timeout")
+    assert result.session.verify().ok
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+@pytest.mark.parametrize("second_run", [False, True])
+async def test_a_tool_that_starts_beside_its_abandoned_body_says_so(second_run: bool):
+    waits = [True, False, False]
+
+    @nb.tool(risk="mutating", timeout_s=0.05)
+    def block() -> str:
+        """Block."""
+        if waits.pop(0):
+            go_on.wait(5)
+            return "late"
+        return "quick"
+
+    go_on = threading.Event()
+    replies = (
+        [nb.call("block"), "first", nb.call("block")] if second_run else [nb.call("block")] * 2
+    )
+    agent = agent_of(*replies, tools=[block])
+    result = await agent.run("go")
+    if second_run:
+        result = await agent.run("again")
+    told = notices(result, "beside")
+    assert told == ["`block` starts while an earlier body of it, given up, may still be running"]
+    shown = [message.text for message in result.messages if message.role == "tool"][-1]
+    first, *rest = shown.splitlines()
+    assert "An earlier body of `block` was given up but may still be running" in first
+    assert rest == ["quick"]
+    go_on.set()
+    for _ in range(200):
+        await asyncio.sleep(0.01)
+        if not goes_on(block):
+            break
+    result = await agent_of(nb.call("block"), tools=[block]).run("go")
+    assert list(result.tool_calls["result"]) == ["quick"]
+    assert notices(result, "beside") == []
+
+
+async def test_a_time_out_beside_an_abandoned_body_says_both():
+    @nb.tool(risk="mutating", timeout_s=0.05)
+    def block() -> str:
+        """Block."""
+        go_on.wait(5)
+        return "late"
+
+    go_on = threading.Event()
+    result = await agent_of(nb.call("block"), nb.call("block"), tools=[block]).run("go")
+    go_on.set()
+    shown = [message.text for message in result.messages if message.role == "tool"][-1]
+    assert shown.startswith("[An earlier body of `block`")
+    assert "outcome unknown, check before you repeat" in shown
+
+
+async def test_another_tool_is_not_warned_about():
+    @nb.tool(risk="mutating", timeout_s=0.05)
+    def block() -> str:
+        """Block."""
+        go_on.wait(5)
+        return "late"
+
+    @nb.tool(risk="mutating")
+    def other() -> str:
+        """Act."""
+        return "acted"
+
+    go_on = threading.Event()
+    result = await agent_of(nb.call("block"), nb.call("other"), tools=[block, other]).run("go")
+    go_on.set()
+    assert notices(result, "beside") == []
+    assert result.tool_calls["result"][1] == "acted"

@@ -191,9 +191,9 @@ async def test_stop_returns_at_once_though_bodies_swallow_it_or_block():
 
     @nb.tool(risk="readonly")
     def blocking(ctx: nb.ToolContext) -> str:
-        """Block."""
+        """Block, and look too seldom to end within the last moment that it has."""
         for _ in range(50):
-            time.sleep(0.1)
+            time.sleep(0.3)
             if ctx.cancelled:
                 return "noticed"
         return "late"

@@ -176,6 +176,11 @@ async def test_all_arguments_can_be_given_as_json_and_slips_lead_back_to_the_que
     assert answer == nb.edit({"x": 1})
 
 
+async def test_a_number_is_not_the_truth():
+    answer, _ = await answer_to("e", "true", arguments={"n": 1})
+    assert answer.arguments["n"] is True
+
+
 async def test_an_edit_that_changes_nothing_leads_back_to_the_question():
     answer, text = await answer_to("e", "", "n")
     assert answer == nb.Answer("deny")
@@ -326,6 +331,18 @@ async def test_questions_come_one_at_a_time_in_the_models_order():
     assert [number or "?" for number, _ in order] == ["1", "?", "2", "?", "3", "?"]
     assert list(result.approvals["answered_by"]) == ["person"] * 3
     assert "not this" in result.tool_calls["result"][1]
+
+
+async def test_an_edit_that_does_not_fit_is_asked_again_with_what_was_wrong():
+    ran: list[int] = []
+    terminal = Terminal("e many", 'e {"x": "many"}', "e", "7")
+    agent = nb.Agent(nb.models.Scripted([nb.call("act", x=1), "done"]), tools=[act_tool(ran)])
+    await agent.run("go", ui=terminal.approver)
+    assert ran == [7]
+    assert "That is no JSON" in terminal.text
+    assert "could not be taken:" in terminal.text
+    assert "`x` should be a valid integer" in terminal.text
+    assert "question" not in terminal.text
 
 
 async def test_a_line_typed_for_a_question_that_is_gone_answers_no_other():
