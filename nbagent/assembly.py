@@ -28,7 +28,7 @@ from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
 from nbagent.messages import scrub
 from nbagent.models.resolve import resolve
-from nbagent.tools import complete, error_text, rebind, to_text, tool
+from nbagent.tools import collected, complete, error_text, rebind, to_text, tool
 
 __all__ = ["DEFAULT_GATES", "DEFAULT_REVIEWERS", "AgentSpec", "Settings", "assemble", "gate_table"]
 
@@ -253,6 +253,7 @@ def assemble(
         question_timeout_s=spec.approval.timeout_s,
         read=_read,
         rebind=rebind,
+        collect=collected,
         render=to_text,
         render_error=error_text,
         pool=pool,

@@ -13,7 +13,7 @@
     │   ├── ServerError            5xx                          (recoverable)
     │   ├── TransportError         no or broken connection      (recoverable)
     │   ├── TruncatedStreamError   the stream ended early       (recoverable)
-    │   └── RefusedError           the provider refused to answer
+    │   └── RefusedError           the provider's filter refused the request
     ├── OutputError                no valid output within the allowed tries
     ├── ConfigError                a setting is wrong
     │   ├── ToolDefinitionError    a tool can't be built from what was given
@@ -107,8 +107,15 @@ class ModelError(NbAgentError):
         self.retry_after_s = retry_after_s
         self.body = body
         self.others: Sequence[ModelError] = ()
+        """The errors of the tries after this one."""
+        self.tried = ""
+        """What was done about it, such as "3 tries in 12 s"; shown with the message."""
         if recoverable is not None:
             self.recoverable = recoverable
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message} ({self.tried})" if self.tried else message
 
 
 class AuthError(ModelError):
@@ -171,7 +178,10 @@ class TruncatedStreamError(ModelError):
 
 
 class RefusedError(ModelError):
-    """Raised when the provider refused to answer (content filter, safety)."""
+    """Raised when the provider refused the request (content filter, safety).
+
+    A model that declines is no error: its words are the answer, `stop_reason` is "refused".
+    """
 
     code = "refused"
 

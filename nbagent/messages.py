@@ -21,7 +21,7 @@ from nbagent.errors import ConfigError
 __all__ = ["Call", "Finish", "Message", "Part", "Role", "Text", "Thinking", "Usage", "scrub"]
 
 Role = Literal["user", "assistant", "tool"]
-Finish = Literal["stop", "tool_calls", "max_tokens", "error", "aborted"]
+Finish = Literal["stop", "tool_calls", "max_tokens", "refused", "error", "aborted"]
 """Why a generation ended; `error` and `aborted` come with a failure and no message."""
 
 
@@ -72,6 +72,9 @@ class Call:
         JSON text, exactly as it came; `nb.call` makes it out of values.
     id
         The provider's id; not unique within a session (calls are keyed by turn, step, position).
+    extra
+        What the provider said of the call beyond its own fields, as JSON text: it goes back with
+        the call to models of the same family.
 
     Examples
     --------
@@ -82,10 +85,12 @@ class Call:
     name: str
     arguments: str = "{}"
     id: str = ""
+    extra: str | None = None
 
     def to_node(self) -> dict[str, Any]:
         """The part in log form."""
-        return {"call": self.name, "id": self.id, "arguments": self.arguments}
+        node = {"call": self.name, "id": self.id, "arguments": self.arguments}
+        return node if self.extra is None else {**node, "extra": self.extra}
 
 
 Part = Text | Thinking | Call
@@ -224,7 +229,7 @@ def _part(node: Mapping[str, Any]) -> Part:
         return Text(node["text"])
     if "thinking" in node:
         return Thinking(node["thinking"], node.get("signature"), node.get("data"))
-    return Call(node["call"], node["arguments"], node["id"])
+    return Call(node["call"], node["arguments"], node["id"], node.get("extra"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ class Result:
     text
         The last answer that is not empty, of a run that was stopped as well.
     stop_reason
-        Why the run ended: "end_turn" (the model was done), "max_steps", "budget", "interrupted"
-        (`run.interrupt`, Ctrl-C), "context_limit" (the request outgrew the model's window); on the
+        Why the run ended: "end_turn" (the model was done), "refused" (it declined; `text` is how),
+        "max_steps", "budget", "interrupted" (`run.interrupt`, Ctrl-C), "context_limit" (the
+        request outgrew the model's window); on the
         partial result that an error carries (`error.result`) "model_error" or "error".
         Which limit it was, with its numbers, is in the repr and in the last row of the table steps.
     truncated

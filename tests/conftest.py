@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,15 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder {folder}")
     return folder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C reach what the tests start.
+
+    A shell starts what runs in the background with SIGINT ignored, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -37,7 +37,7 @@ SPECS = {
         located="tsa",
     ),
     "attempt/end": Spec(
-        "An attempt ended. `finish`: stop, tool_calls, max_tokens, error, aborted.",
+        "An attempt ended. `finish`: stop, tool_calls, max_tokens, refused, error, aborted.",
         (
             Field("finish", str),
             Field("usage", dict, {}),

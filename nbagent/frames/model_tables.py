@@ -13,7 +13,7 @@ from nbagent.messages import Call, Message, Thinking, Usage
 
 __all__ = ["ATTEMPTS", "MESSAGES", "PURPOSES", "STEPS", "TOKENS", "VERDICTS", "total"]
 
-FINISHES = ("stop", "tool_calls", "max_tokens", "error", "aborted")
+FINISHES = ("stop", "tool_calls", "max_tokens", "refused", "error", "aborted")
 PURPOSES = ("main", "digest", "summary", "goal")
 CAUSES = ("bounce", "must_call", "retry", "overflow", "fallback")
 STOPS = (
@@ -24,6 +24,7 @@ STOPS = (
     "blocked",
     "discarded",
     "context_limit",
+    "refused",
     "error",
     "model_error",
     "waiting",

@@ -3,7 +3,7 @@
 A model has two steps, because the request is logged and flushed between them::
 
     prepared = model.prepare(request)     # pure: what will be sent, and its digest
-    async for item in model.stream(prepared):   # Delta … Block … End
+    async for item in model.stream(prepared):   # Delta … Spent … Block … End
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "Prepared",
     "Request",
     "Situation",
+    "Spent",
     "ToolSpec",
 ]
 
@@ -54,15 +55,25 @@ class Block(NamedTuple):
     index: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
+class Spent(NamedTuple):
+    """What the answer has cost so far, as soon as the provider says it.
+
+    Each replaces the one before, so it holds all counts. It is what is charged if the stream fails
+    or is interrupted, and if its `End` has no usage.
+    """
+
+    usage: Usage
+
+
 class End(NamedTuple):
     """The end of the answer; always the last item of a stream that did not fail."""
 
     finish: Finish
     usage: Usage | None = None
-    """None if the provider reported none: it is then estimated and marked."""
+    """None if the provider reported none: the last `Spent` counts, else it is estimated."""
 
 
-Item = Delta | Block | End
+Item = Delta | Block | Spent | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +277,10 @@ class Model(Protocol):
         ...
 
     def stream(self, prepared: Prepared) -> AsyncIterator[Item]:
-        """Ask. Yields deltas and blocks as they arrive, then one `End`.
+        """Ask. Yields deltas, blocks and usage as they arrive, then one `End`.
+
+        A model that declines to answer has not failed: its words are text, and `finish` is
+        "refused".
 
         Raises
         ------

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -34,7 +34,8 @@ class Budget:
         Answers asked of the model; a reviewer's retry counts, a repeat after an error does not.
     max_tokens
         Tokens read and written, of all attempts; checked before each model call, so the last one
-        may go beyond.
+        may go beyond. What has failed is not asked for again if that, costing as much once more,
+        would go beyond.
     max_tool_calls
         Calls that were allowed to run.
     max_seconds
@@ -68,7 +69,8 @@ class Budget:
 class Recovery:
     """How often and how soon a failed model call is repeated.
 
-    Only what may pass is repeated: `error.recoverable`, such as an overloaded provider.
+    Only what may pass is repeated: `error.recoverable`, such as an overloaded provider. An answer
+    with neither words nor a call is repeated once; if it is empty again, it is the answer.
 
     Parameters
     ----------
@@ -77,7 +79,8 @@ class Recovery:
     base_s
         Seconds before the first repeat; doubled for each further one.
     cap_s
-        The longest wait; a wait that the provider asks for wins, up to 60 s.
+        The longest wait; a wait that the provider asks for wins, up to 60 s: one that asks for more
+        is not asked again.
 
     Examples
     --------
@@ -161,6 +164,8 @@ class Plan:
     """A call's text to arguments; raises `ArgumentsError`."""
     rebind: Callable[[Tool, dict[str, Any]], Arguments]
     """Changed arguments, validated again; raises `ArgumentsError`."""
+    collect: Callable[[Any], Awaitable[list[Any]]]
+    """A tool's async generator to a list that can be rendered."""
     render: Callable[[Any], str]
     """A tool's value to text."""
     render_error: Callable[[str, Exception], str]

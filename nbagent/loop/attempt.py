@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,20 +13,27 @@ import orjson
 from nbagent.errors import ModelError, SessionError, TransportError, TruncatedStreamError
 from nbagent.events import model as events
 from nbagent.events.disk import chunk_data
-from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request
+from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request, Spent
 from nbagent.loop.cancel import Scope, Stopped
 from nbagent.loop.masking import MaskedAnswer
 from nbagent.loop.request import Bounce, announce, build, log_sent
 from nbagent.loop.state import RunState
 from nbagent.messages import Call, Message, Part, Text, Thinking, Usage, scrub
 
-__all__ = ["Generated", "attempt"]
+__all__ = ["EmptyAnswerError", "Generated", "attempt"]
 
 UNNAMED = "unnamed_tool"
 """In place of a name that a model left out."""
 
 BREATH = 256
 """Items of a stream after which other things get their turn, if it never waits by itself."""
+
+
+class EmptyAnswerError(ModelError):
+    """The answer holds neither words nor a call; not raised, but what its attempt failed of."""
+
+    code = "empty_answer"
+    recoverable = True
 
 
 class Generated(NamedTuple):
@@ -37,6 +45,10 @@ class Generated(NamedTuple):
     failure: ModelError | None = None
     cut_call: bool = False
     """Whether a call was among what the output limit cut."""
+    tokens: int = 0
+    """What a failed attempt has cost."""
+    limit: dict[str, Any] | None = None
+    """The limit, of the budget or the context, that ends the turn."""
 
 
 async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> Generated:
@@ -53,7 +65,7 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
     request, tail = build(state, cause, bounce)
     prepared = state.plan.model.prepare(request)
     log_sent(state, request, tail, cause=cause, body_digest=prepared.digest)
-    gathered = _Gathered(state)
+    gathered = _Gathered(state, request)
     try:
         if state.log.dirty:
             await state.log.barrier()
@@ -66,8 +78,7 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
         state.log.append("attempt/discarded", {"why": "aborted"})
         raise
     except ModelError as error:
-        gathered.close("error", failure=error)
-        return Generated(gathered.message(), "error", request, error)
+        return gathered.failed(error)
     except Exception as error:
         gathered.close("error", failure=error)
         state.log.append("attempt/discarded", {"why": "failed"})
@@ -76,9 +87,9 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
         task = state.token.task
         if task is not None and not task.cancelling():
             # Nobody has cancelled this run: something that the model awaited was cancelled.
-            error = TransportError("the stream was cancelled from inside of the model")
-            gathered.close("error", failure=error)
-            return Generated(gathered.message(), "error", request, error)
+            return gathered.failed(
+                TransportError("the stream was cancelled from inside of the model")
+            )
         gathered.close("aborted")
         _keep_prefix(state, gathered)
         raise
@@ -92,15 +103,17 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
         raise Stopped
     end = gathered.end
     if end is None:
-        error = TruncatedStreamError("the stream ended without an end marker or a finish reason")
-        gathered.close("error", failure=error)
-        return Generated(gathered.message(), "error", request, error)
+        msg = "the stream ended without an end marker or a finish reason"
+        return gathered.failed(TruncatedStreamError(msg))
     if end.finish in ("error", "aborted"):
-        error = ModelError(f"the model ended its answer with {end.finish!r}", recoverable=True)
-        gathered.close("error", failure=error)
-        return Generated(gathered.message(), "error", request, error)
-    gathered.close(end.finish, request=request)
-    return Generated(gathered.message(), end.finish, request, None, gathered.has_call())
+        msg = f"the model ended its answer with {end.finish!r}"
+        return gathered.failed(ModelError(msg, recoverable=True))
+    message = gathered.message()
+    if end.finish in ("stop", "tool_calls") and not (message.calls or message.text.strip()):
+        empty = EmptyAnswerError("the model answered with neither words nor a call")
+        return gathered.failed(empty, finish="stop")._replace(message=Message("assistant"))
+    gathered.close(end.finish)
+    return Generated(message, end.finish, request, None, gathered.has_call())
 
 
 def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
@@ -138,8 +151,11 @@ async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> 
             elif type(item) is Block:
                 gathered.blocks[item.index] = item.part
                 gathered.order.setdefault(item.index, None)
+            elif type(item) is Spent:
+                gathered.spent = item.usage
             elif type(item) is End:
                 gathered.end = item
+                gathered.spent = item.usage or gathered.spent
                 break
     for item in masked.rest() if masked is not None else ():
         append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
@@ -180,12 +196,14 @@ class _Gathered:
         "masked",
         "order",
         "pieces",
+        "request",
+        "spent",
         "started",
         "state",
     )
 
-    def __init__(self, state: RunState) -> None:
-        self.state = state
+    def __init__(self, state: RunState, request: Request) -> None:
+        self.state, self.request = state, request
         self.masked = None if state.log.mask is None else MaskedAnswer(state.log.mask)
         self.started = time.perf_counter()
         self.first: float | None = None
@@ -194,6 +212,8 @@ class _Gathered:
         self.pieces: dict[tuple[int, str], list[str]] = {}
         self.blocks: dict[int, Call | Thinking] = {}
         self.end: End | None = None
+        self.spent: Usage | None = None
+        """What the provider said last of the cost."""
         self.closed: Message | None = None
 
     def add(self, item: Delta) -> None:
@@ -222,9 +242,9 @@ class _Gathered:
                     part = self.masked.part(part, index, len(ids))
                 if type(part) is Call:
                     if not part.name:  # it could never be sent back
-                        part = Call(UNNAMED, part.arguments, part.id)
+                        part = replace(part, name=UNNAMED)
                     if not part.id or part.id in ids:
-                        part = Call(part.name, part.arguments, self._fresh_id(len(ids)))
+                        part = replace(part, id=self._fresh_id(len(ids)))
                     ids.add(part.id)
                 if part is not None:
                     parts.append(part)
@@ -242,7 +262,7 @@ class _Gathered:
             if not pieces:
                 return block
             name, arguments = self._text(index, "name"), self._text(index, "arguments")
-            return Call(name or block.name, arguments or block.arguments, block.id)
+            return Call(name or block.name, arguments or block.arguments, block.id, block.extra)
         if type(block) is Thinking:
             text = self._text(index, "thinking")
             return Thinking(text or block.text, block.signature, block.data)
@@ -255,18 +275,19 @@ class _Gathered:
     def _text(self, index: int, kind: str) -> str:
         return scrub("".join(self.pieces.get((index, kind), ())))
 
-    def close(
-        self,
-        finish: str,
-        *,
-        request: Request | None = None,
-        failure: BaseException | None = None,
-    ) -> None:
-        """Write `attempt/end`."""
+    def failed(self, error: ModelError, *, finish: str = "error") -> Generated:
+        """Close a failed attempt."""
+        usage = self.close(finish, failure=error)
+        tokens = usage.total if usage else 0
+        return Generated(self.message(), finish, self.request, error, tokens=tokens)
+
+    def close(self, finish: str, *, failure: BaseException | None = None) -> Usage | None:
+        """Write `attempt/end`; gives what is charged."""
         now = time.perf_counter()
-        usage = self.end.usage if self.end is not None else None
-        if usage is None and request is not None:
-            usage = self._estimate(request)
+        usage = self.spent
+        answered = finish not in ("error", "aborted") or self.pieces or self.blocks
+        if usage is None and answered:
+            usage = self._estimate()
         data = events.attempt_end(
             finish,
             round((now - self.started) * 1000, 1),
@@ -276,11 +297,12 @@ class _Gathered:
             failure=facts_of(failure) if failure is not None else None,
         )
         self.state.log.append("attempt/end", data)
+        return usage
 
-    def _estimate(self, request: Request) -> Usage:
+    def _estimate(self) -> Usage:
         """Four bytes a token, where the provider gave no counts."""
-        sent = self.state.folds.surface.size + len(request.header.data)
-        for message in request.tail:
+        sent = self.state.folds.surface.size + len(self.request.header.data)
+        for message in self.request.tail:
             sent += len(message.text)
         written = 0
         for pieces in self.pieces.values():

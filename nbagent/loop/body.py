@@ -64,6 +64,8 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
             value = await _on_thread(state, call, lambda: tool.call(*args, **kwargs), slot)
             if inspect.isawaitable(value):
                 value = await value
+        if inspect.isasyncgen(value):
+            value = await plan.collect(value)
         return ToolResult(plan.render(value))
     except asyncio.CancelledError as error:
         task = asyncio.current_task()

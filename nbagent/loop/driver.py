@@ -23,10 +23,18 @@ __all__ = ["Ending", "drive"]
 CONTINUE = (
     "Your answer was cut off by the output limit. Continue exactly where it ended; repeat nothing."
 )
+CUT_REASONING = (
+    "Your answer was cut off by the output limit before its first word; reasoning counts as well. "
+    "Reason less and give the answer."
+)
 CUT_CALL = (
     "Your answer was cut off by the output limit inside a tool call, so nothing was run. "
     "Make the call again with less text, or split it into several calls."
 )
+
+
+ANSWERED = ("end_turn", "refused")
+"""Stop reasons of a turn that ended with an answer."""
 
 
 class Ending(NamedTuple):
@@ -57,9 +65,9 @@ async def drive(state: RunState, prompt: str) -> Ending:
         text = ""
         while True:
             ending = await _turn(state)
-            text = ending.text or text
+            text = ending.text if ending.stop == "refused" else ending.text or text
             waiting = state.folds.inbox.next_turn or state.folds.inbox.next_step
-            if ending.error is not None or ending.stop != "end_turn" or not waiting:
+            if ending.error is not None or ending.stop not in ANSWERED or not waiting:
                 return ending._replace(text=text)
     except BaseException as error:  # noqa: BLE001 - given to the caller, who raises it
         return Ending("error", error=error)
@@ -120,7 +128,7 @@ async def _turn(state: RunState) -> Ending:
         cause, ending = "outer", Ending("interrupted", error=error)
     except BaseException as error:  # noqa: BLE001 - logged, then given to the caller
         ending = Ending("model_error" if isinstance(error, ModelError) else "error", error=error)
-    if ending.stop not in ("end_turn", "max_steps") and not ending.text:
+    if ending.stop not in (*ANSWERED, "max_steps") and not ending.text:
         ending = ending._replace(text=_last_text(state, first))
     try:
         log.append("turn/end", _turn_end(number, ending, cause))
@@ -151,7 +159,7 @@ def _last_text(state: RunState, first: int) -> str:
 
 def _turn_end(number: int, ending: Ending, cause: str | None) -> dict[str, Any]:
     stop, error = ending.stop, ending.error
-    if stop == "end_turn":
+    if stop in ANSWERED:
         reason = "max_tokens" if ending.truncated else "completed"
         return events.turn_end(number, reason, stop, truncated=ending.truncated)
     if error is not None and not isinstance(error, asyncio.CancelledError):
@@ -165,10 +173,12 @@ def _turn_end(number: int, ending: Ending, cause: str | None) -> dict[str, Any]:
 class _Course:
     """Where a turn is: whether a request is due, and the worst that has happened so far."""
 
-    __slots__ = ("carried", "continuations", "owes", "text", "truncated")
+    __slots__ = ("carried", "continuations", "owes", "stop", "text", "truncated")
 
     def __init__(self) -> None:
         self.owes = False
+        self.stop = "end_turn"
+        """The stop reason if the turn ends here."""
         self.truncated = False
         self.continuations = 0
         self.carried = ""
@@ -180,7 +190,9 @@ class _Course:
         """Fold in how a step ended; gives what a continuation must say, None if none is due."""
         self.owes = outcome.owes
         whole = outcome.text if outcome.forced else self.carried + outcome.text
-        self.text = whole or self.text
+        refused = outcome.finish == "refused"
+        self.stop = "refused" if refused else "end_turn"
+        self.text = whole if refused else whole or self.text
         if outcome.finish != "max_tokens":
             self.carried, self.continuations = "", 0
             return None
@@ -189,7 +201,7 @@ class _Course:
             self.truncated = True
             return None
         self.continuations += 1
-        return CUT_CALL if outcome.cut_call else CONTINUE
+        return CUT_CALL if outcome.cut_call else CONTINUE if whole else CUT_REASONING
 
 
 async def _steps(state: RunState) -> Ending:
@@ -207,7 +219,7 @@ async def _steps(state: RunState) -> Ending:
         again = course.take_in(outcome, plan.max_continuations)
         state.token.check()
         if not (again or course.owes or state.folds.inbox.next_step):
-            return Ending("end_turn", course.text, course.truncated)
+            return Ending(course.stop, course.text, course.truncated)
         if state.folds.turn.step >= plan.max_steps:
             cut = again is not None or course.truncated
             reached = events.reached("max_steps", plan.max_steps, state.folds.turn.step, "turn")

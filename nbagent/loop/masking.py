@@ -48,7 +48,8 @@ class MaskedAnswer:
             masked = mask.arguments(part.arguments)
             if masked != written:
                 self.unmasked[position] = written
-            return Call(mask.text(part.name), masked, mask.text(part.id))
+            extra = None if part.extra is None else mask.arguments(part.extra)
+            return Call(mask.text(part.name), masked, mask.text(part.id), extra)
         if type(part) is Thinking:
             data = None if part.data is None else mask.arguments(part.data)
             return Thinking(mask.text(part.text), part.signature, data)

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from nbagent.events import model as events
-from nbagent.folds.ledger import LOGICAL
+from nbagent.folds.ledger import LOGICAL, Spent
 from nbagent.interfaces.model import Choice, Request, Situation
 from nbagent.interfaces.plan import Facts
 from nbagent.loop.state import RunState
 from nbagent.messages import Message
 
-__all__ = ["Bounce", "announce", "build", "missing_calls", "remind"]
+__all__ = ["Bounce", "announce", "build", "missing_calls", "remind", "spent_so_far"]
 
 
 class Bounce(NamedTuple):
@@ -117,9 +117,14 @@ def _add(message: Message, messages: list[Message], entries: list[dict[str, Any]
     entries.append({**message.to_node(), "source": message.source})
 
 
-def _spent(state: RunState, cause: str | None) -> tuple[int, int]:
+def spent_so_far(state: RunState) -> Spent:
+    """What counts against the budget."""
     ledger = state.folds.ledger
-    spent = ledger.run if state.plan.budget.per == "run" else ledger.session
+    return ledger.run if state.plan.budget.per == "run" else ledger.session
+
+
+def _spent(state: RunState, cause: str | None) -> tuple[int, int]:
+    spent = spent_so_far(state)
     return (spent.model_calls + (cause in LOGICAL), spent.tokens)
 
 

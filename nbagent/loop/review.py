@@ -8,14 +8,13 @@ import logging
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from nbagent.errors import ContextOverflowError
 from nbagent.events import model as events
-from nbagent.events.turn import outgrown, reached
+from nbagent.events.turn import reached
 from nbagent.interfaces.review import Attempt, Verdict
 from nbagent.loop.attempt import Generated
 from nbagent.loop.cancel import Deadline, Scope, Stopped
 from nbagent.loop.recover import MOST_ATTEMPTS, generate
-from nbagent.loop.request import Bounce, missing_calls
+from nbagent.loop.request import Bounce, missing_calls, spent_so_far
 from nbagent.loop.state import RunState
 from nbagent.messages import Call, Message, Text, scrub
 
@@ -66,14 +65,14 @@ async def answer(state: RunState, carried: str) -> Answer:
             return Answer(Message("assistant"), "", "budget", spent_up)
         got = await generate(state, cause, bounce)
         n += 1
-        if isinstance(got.failure, ContextOverflowError):
-            too_long = outgrown(str(got.failure))
-            return Answer(Message("assistant"), "error", "context_limit", too_long)
-        if got.finish == "max_tokens":
-            # A cut answer is kept without its calls, which may be cut too, and not judged.
+        if got.limit is not None:
+            stop = "context_limit" if got.limit["name"] == "context_limit" else "budget"
+            return Answer(Message("assistant"), "error", stop, got.limit)
+        if got.finish in ("max_tokens", "refused"):
+            # Kept without calls, which may be cut too, and not judged: there is nothing to mend.
             message = _without_calls(got.message)
             _commit(state, message)
-            return Answer(message, "max_tokens", cut_call=got.cut_call)
+            return Answer(message, got.finish, cut_call=got.cut_call)
         missing = _must_call(state, got, demanded)
         if missing is not None:
             demanded.add(missing)
@@ -110,8 +109,7 @@ async def answer(state: RunState, carried: str) -> Answer:
 
 def over_budget(state: RunState) -> dict[str, Any] | None:
     """Which limit one more model call would be over."""
-    budget, ledger = state.plan.budget, state.folds.ledger
-    spent = ledger.run if budget.per == "run" else ledger.session
+    budget, spent = state.plan.budget, spent_so_far(state)
     for name, limit, used in (
         ("max_model_calls", budget.max_model_calls, spent.model_calls),
         ("max_tokens", budget.max_tokens, spent.tokens),
@@ -198,7 +196,8 @@ def _force(
     state: RunState, got: Generated, name: str, verdict: Verdict, tallies: defaultdict[str, int]
 ) -> Answer:
     tallies[verdict.reason] += 1
-    message = Message("assistant", state.log.masked(scrub(verdict.text)))
+    text = state.log.masked(scrub(verdict.text))
+    message = Message("assistant", text if text.strip() else "")
     state.log.append("assistant/draft", {"message": got.message.to_node()})
     _log_verdict(state, name, verdict, tallies)
     state.log.append("attempt/discarded", {"why": "forced"})
@@ -228,4 +227,7 @@ def _commit(state: RunState, message: Message, *, interrupted: bool = False) -> 
 
 
 def _without_calls(message: Message) -> Message:
+    """What stays of the answer; nothing if no words do, as reasoning alone can't be sent back."""
+    if not message.text.strip():
+        return Message("assistant")
     return Message("assistant", [part for part in message.parts if not isinstance(part, Call)])

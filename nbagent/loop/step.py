@@ -57,8 +57,8 @@ async def _answer_and_calls(
     got = await answer(state, carried)
     if got.stop is not None:
         return Outcome(stop=got.stop, limit=got.limit)
-    if got.finish == "max_tokens":
-        return Outcome(text=got.message.text, finish="max_tokens", cut_call=got.cut_call)
+    if got.finish in ("max_tokens", "refused"):
+        return Outcome(text=got.message.text, finish=got.finish, cut_call=got.cut_call)
     owes = bool(state.folds.calls.calls)
     if owes:
         await run_calls(state)

@@ -8,9 +8,10 @@ from contextlib import aclosing
 from nbagent.errors import NotFoundError, TransportError, TruncatedStreamError
 from nbagent.interfaces.model import Item
 from nbagent.models._chat_stream import Reader
-from nbagent.models._http import Answer, Target, post
+from nbagent.models._http import Answer, post
 from nbagent.models._http_errors import shorten
 from nbagent.models._sse import SSE
+from nbagent.models._target import Target
 
 __all__ = ["ask"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -14,14 +15,28 @@ import orjson
 from nbagent.errors import ConfigError
 from nbagent.interfaces.model import Nodes, Prepared, Request, ToolSpec
 from nbagent.messages import scrub
+from nbagent.models._chat_extra import unpacked
+from nbagent.repair import NoObject, object_in
 
-__all__ = ["TAIL", "Translate", "Translations", "dumps", "message", "parameters", "prepared"]
+__all__ = [
+    "TAIL",
+    "Translate",
+    "Translations",
+    "dumps",
+    "message",
+    "parameters",
+    "prepared",
+    "sendable_name",
+]
 
 TAIL = "tail"
 """The role "before" of a reminder: it follows no message of the conversation."""
 
 Translate = Callable[[dict[str, Any], str], bytes]
-"""(message in log form, role of the one before, "" for the first) → one or more wire messages."""
+"""(message in log form, role of the one before, "" for the first) → wire messages, none if empty."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 
 EmptyContent = Literal["null", "omit", "text"]
 
@@ -76,7 +91,7 @@ class Translations:
             tail = [translate(item.to_node(), TAIL) for item in request.tail]
             wires = [*wires[:place], *tail, *wires[place : request.length]]
         holds_calls = kept.first_call is not None and kept.first_call < request.length
-        return b",".join(wires), holds_calls
+        return b",".join(filter(None, wires)), holds_calls
 
 
 def prepared(request: Request, body: bytes) -> Prepared:
@@ -92,27 +107,40 @@ def dumps(value: Any) -> bytes:
         return json.dumps(scrub(value), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def message(node: dict[str, Any], empty: EmptyContent) -> bytes:
-    """One message in the wire's form.
+def message(node: dict[str, Any], empty: EmptyContent, family: str = "") -> bytes:
+    """One message in the wire's form; nothing if it is an assistant's and says and calls nothing.
 
+    An answer of reasoning alone, stopped or cut, is such a one: strict hosts refuse it.
+
+    Parameters
+    ----------
+    family
+        Whose unknown fields are given back; see `nbagent.models._chat_extra`.
+
+    Notes
+    -----
     Source: https://platform.openai.com/docs/api-reference/chat/create (messages), 2026-11.
     """
     role: str = node["role"]
     text: str | None = node.get("text")
     if role == "tool":
         return dumps({"role": role, "tool_call_id": node["id"], "content": text or _text(node)})
-    if text is not None:
-        return dumps({"role": role, "content": text})
-    out: dict[str, Any] = {"role": role, "content": _text(node)}
-    calls = [part for part in node["parts"] if "call" in part]
+    text = _text(node) if text is None else text
+    calls = [part for part in node.get("parts", ()) if "call" in part]
+    if role == "assistant" and not calls and not text.strip():
+        return b""
+    out: dict[str, Any] = {"role": role, "content": text}
     if calls:
-        out["tool_calls"] = [_call(part) for part in calls]
+        out["tool_calls"] = [_call(part, family) for part in calls]
         _add_thinking(out, node)
         if not out["content"] and empty != "text":
             # Null is what most hosts expect of a message that only calls; some refuse it.
             out["content"] = None
             if empty == "omit":
                 del out["content"]
+    for part in node.get("parts", ()):
+        if "thinking" in part and part.get("data"):
+            out = {**unpacked(orjson.loads(part["data"]).get("extra"), family), **out}
     return dumps(out)
 
 
@@ -120,13 +148,48 @@ def _text(node: dict[str, Any]) -> str:
     return "".join(part["text"] for part in node.get("parts", ()) if "text" in part)
 
 
-def _call(part: dict[str, Any]) -> dict[str, Any]:
-    arguments = part["arguments"]
-    if not _is_object(arguments):
-        # Hosts read the history again and refuse what is no object; the result says what was wrong.
-        arguments = dumps({"invalid": arguments}).decode() if arguments.strip() else "{}"
-    function = {"name": part["call"], "arguments": arguments}
-    return {"id": part["id"], "type": "function", "function": function}
+def _call(part: dict[str, Any], family: str) -> dict[str, Any]:
+    extra = unpacked(part.get("extra"), family)
+    function = {
+        "name": sendable_name(part["call"]),
+        "arguments": _arguments(part["arguments"]),
+        **extra.pop("function", {}),
+    }
+    return {"id": part["id"], "type": "function", "function": function, **extra}
+
+
+def _arguments(text: str) -> str:
+    """The arguments that the call ran with, where the text stands for an object.
+
+    Hosts read the history again and refuse what is no object; the result says what was wrong.
+    """
+    if _is_object(text):
+        return text
+    try:
+        return dumps(object_in(text).value).decode()
+    except (NoObject, RecursionError):
+        return dumps({"invalid": text}).decode()
+
+
+def sendable_name(name: str) -> str:
+    """The name of a call as hosts take it; the name of a tool is never changed.
+
+    A model may make a name up, and hosts refuse each later request whose history holds it. The sent
+    name ends in a digest of the model's: so no two become one, and none reads like that of a tool
+    on offer, whose use it was not.
+
+    Source: https://platform.openai.com/docs/api-reference/chat/create (tools, function name),
+    2026-11.
+
+    Examples
+    --------
+    >>> sendable_name("functions.look"), sendable_name("look")
+    ('functions_look_5d78dad1', 'look')
+    """
+    if _NAME.fullmatch(name):
+        return name
+    digest = blake2b(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{_NOT_IN_NAMES.sub('_', name).strip('_')[:48] or 'call'}_{digest}"
 
 
 def _is_object(text: str) -> bool:

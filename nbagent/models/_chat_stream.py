@@ -9,15 +9,17 @@ from typing import Any, cast
 
 import orjson
 
-from nbagent.errors import ModelError, RefusedError, ServerError, TruncatedStreamError
-from nbagent.interfaces.model import Block, Delta, End, Item
+from nbagent.errors import ModelError, ServerError, TruncatedStreamError
+from nbagent.interfaces.model import Block, Delta, End, Item, Spent
 from nbagent.messages import Call, Thinking, Usage, scrub
-from nbagent.models._http import Target
-from nbagent.models._http_errors import error_in_stream, shorten
+from nbagent.models._chat_extra import merge, of_call, of_message, packed
+from nbagent.models._chat_usage import counts, fields_of
+from nbagent.models._http_errors import error_in_stream, no_answer, shorten
+from nbagent.models._target import Target
 
 __all__ = ["Reader"]
 
-_NOTHING: dict[str, Any] = {}
+_NO_ARGUMENTS = ("", "{}", "null")
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class _Open:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Reader:
@@ -37,20 +40,24 @@ class Reader:
     otherwise stands at the place that copes with it.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, family: str = "") -> None:
         self.finish: str | None = None
         """The finish reason, in the wire's words."""
         self.marked = False
         """Whether the end marker was seen."""
         self._target = target
-        self._usage: dict[str, Any] | None = None
-        self._timings: dict[str, Any] | None = None
+        self._family = family  # who gets unknown fields back; "" = they are not kept
+        self._extra: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+        self._timings: dict[str, Any] = {}
+        self._answered = False
+        self._instead = b""  # what came in place of an answer, for its error
+        self._failed: ModelError | None = None
         self._next = 0
         self._kind = ""  # of the block that is open: text, thinking, or "" for calls
         self._block = 0
         self._half = ""  # first half of a surrogate pair at the end of a chunk
-        self._has_text = False
-        self._refusal: list[str] = []
+        self._refused = False
         self._thinking: int | None = None  # the block that carries what must go back
         self._thinking_key = ""
         self._details: list[dict[str, Any]] = []
@@ -58,9 +65,17 @@ class Reader:
         self._by_index: dict[int, _Open] = {}
 
     def items(self, events: Iterable[tuple[str, bytes]]) -> Iterator[Item]:
-        """The items of these events."""
+        """The items of these events.
+
+        Raises
+        ------
+        ModelError
+            If an event is an error, behind what it tells besides, or can't be read.
+        """
         for _, payload in events:
             yield from self._read(payload)
+            if self._failed is not None:
+                raise self._failed
 
     def _read(self, payload: bytes) -> Sequence[Item]:
         try:
@@ -79,37 +94,34 @@ class Reader:
         if not isinstance(chunk, dict):
             raise self._unreadable(payload)
         fields = cast("dict[str, Any]", chunk)
+        items = self._spent(fields) if "usage" in fields or "timings" in fields else []
         if fields.get("error"):
-            text = self._target.redact(payload.decode("utf-8", "replace"))
-            raise error_in_stream(fields["error"], host=self._target.host, body=text)
-        if isinstance(fields.get("usage"), dict) and fields["usage"]:
-            self._usage = fields["usage"]  # running totals: the last one counts
-        if isinstance(fields.get("timings"), dict):
-            self._timings = fields["timings"]
+            text = self._readable(payload)
+            self._failed = error_in_stream(fields["error"], host=self._target.host, body=text)
+            return items
         choices = fields.get("choices")
-        if not choices:
-            return ()  # Azure's first chunk, and the one with usage
-        choice: dict[str, Any] = choices[0]
-        if choice.get("index"):
-            choice = next((each for each in choices if not each.get("index")), _NOTHING)
+        choice: dict[str, Any] | None = choices[0] if choices else None
+        if choices and (choice is None or choice.get("index")):
+            choice = next((each for each in _present(choices) if not each.get("index")), None)
+        if not choice:  # Azure's first chunk, and the one with usage
+            self._instead = payload
+            return items
+        self._answered = True
         if choice.get("finish_reason"):
             self.finish = choice["finish_reason"]
         delta = choice.get("delta")
         if delta is None:
             delta = _as_delta(choice.get("message") or {})
-        return self._delta(delta)
+        return self._delta(items, delta)
 
-    def rest(self, events: list[tuple[str, bytes]]) -> list[Item]:
+    def rest(self, events: list[tuple[str, bytes]]) -> Iterator[Item]:
         """The items of what the stream's end left without a blank line: the end marker at best."""
-        items: list[Item] = []
-        if self.marked:
-            return items
-        for _, payload in events:
+        for event in () if self.marked else events:
             try:
-                items += self._read(payload)
+                items = self._read(event[1])
             except ServerError:  # cut in the middle: `end` says so
                 continue
-        return items
+            yield from items
 
     def end(self) -> list[Item]:
         """What the deltas did not say, then the `End`.
@@ -118,73 +130,73 @@ class Reader:
         ------
         TruncatedStreamError
             If neither the end marker nor a finish reason came.
-        RefusedError
-            If the provider refused to answer.
+        ModelError
+            If what came is whole but no answer; it is quoted.
         """
+        self._check_whole()
+        cut = self.finish in ("length", "max_tokens", "model_length")
+        items = [*self._thinking_end(), *self._call_ends(cut=cut)]
+        # The calls decide, not the word: some hosts say "stop" though there are calls.
+        finish = "max_tokens" if cut else "tool_calls" if self._calls else "stop"
+        if self._refused or self.finish in ("content_filter", "refusal"):
+            finish = "refused"
+        items.append(End(finish, self.usage))
+        return items
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens that were reported so far."""
+        return counts(self._usage, self._timings)
+
+    def _check_whole(self) -> None:
         host = self._target.host
+        if self._failed is not None:
+            raise self._failed
+        if not self._answered and (self.marked or self._instead):
+            raise no_answer(self._readable(self._instead or b"[DONE]"), host=host)
         if self.finish is None and not self.marked:
             msg = f"the answer of {host} stopped in the middle"
             raise TruncatedStreamError(msg)
-        refusal = "".join(self._refusal)
-        if not self._has_text and not self._calls and refusal:
-            msg = f"the model refused: {shorten(refusal, 500)}"
-            raise RefusedError(msg, body=refusal)
-        if self.finish == "content_filter" and (self._calls or not self._has_text):
-            msg = f"{host} stopped the answer by its content filter: change the request"
-            raise RefusedError(msg)
         if self.finish == "error":  # OpenRouter's word for a failure upstream
             msg = f"{host} broke off its answer without saying why"
             raise ServerError(msg)
-        cut = self.finish in ("length", "max_tokens", "model_length")
-        items: list[Item] = []
-        if self._thinking is None and self._thinking_key and self._calls:
-            # DeepSeek wants the field back beside calls even if nothing was thought.
+
+    def _thinking_end(self) -> Iterator[Item]:
+        extra = self._extra if self._family else {}
+        # DeepSeek wants the field back beside calls even if nothing was thought.
+        if self._thinking is None and (extra or (self._thinking_key and self._calls)):
             self._thinking = self._new_block()
-        if self._thinking is not None:
-            data: dict[str, Any] = {"key": self._thinking_key}
-            if self._details:
-                data = {"reasoning_details": _merged(self._details)}
-            part = Thinking("", data=orjson.dumps(data).decode())
-            items.append(Block(part, self._thinking))
+        if self._thinking is None:
+            return
+        data: dict[str, Any] = {"key": self._thinking_key} if self._thinking_key else {}
+        if self._details:
+            data = {"reasoning_details": _merged(self._details)}
+        if extra:
+            data["extra"] = packed(self._family, extra)
+        yield Block(Thinking("", data=orjson.dumps(data).decode()), self._thinking)
+
+    def _call_ends(self, *, cut: bool) -> Iterator[Item]:
         for call in self._calls:
             arguments = "".join(call.arguments)
             if not arguments.strip() and not cut:
                 arguments = "{}"
-                items.append(Delta(arguments, call.block, "arguments"))
-            items.append(Block(Call(call.name, arguments, call.id), call.block))
-        # The calls decide, not the word: some hosts say "stop" though there are calls.
-        finish = "max_tokens" if cut else "tool_calls" if self._calls else "stop"
-        items.append(End(finish, self.usage()))
-        return items
+                yield Delta(arguments, call.block, "arguments")
+            kept = None
+            if call.extra and self._family:
+                kept = orjson.dumps(packed(self._family, call.extra)).decode()
+            yield Block(Call(call.name, arguments, call.id, kept), call.block)
 
-    def usage(self) -> Usage | None:
-        """What was reported so far, in disjoint counts.
-
-        Source: https://platform.openai.com/docs/api-reference/chat/object (usage): cached tokens
-        are part of prompt_tokens, reasoning of completion_tokens; xAI adds reasoning on top
-        (https://docs.x.ai/docs/key-information/consumption-and-rate-limits); DeepSeek's prompt_cache_hit_tokens
-        (https://api-docs.deepseek.com/guides/kv_cache); OpenRouter's cache_write_tokens;
-        llama.cpp's timings (cache_n, prompt_n, predicted_n). 2026-11.
-        """
-        used = self._usage
-        if not used or used.get("prompt_tokens") is None:
-            times = self._timings
-            if not times:
-                return None
-            return Usage(
-                _count(times, "prompt_n"), _count(times, "predicted_n"), _count(times, "cache_n")
-            )
-        prompt, completion = _count(used, "prompt_tokens"), _count(used, "completion_tokens")
-        details = used.get("prompt_tokens_details")
-        cached = _count(details, "cached_tokens") or _count(used, "prompt_cache_hit_tokens")
-        written = _count(details, "cache_write_tokens")
-        cached = min(cached, prompt)
-        written = min(written, prompt - cached)
-        reasoning = _count(used.get("completion_tokens_details"), "reasoning_tokens")
-        if _count(used, "total_tokens") != prompt + completion + reasoning:
-            reasoning = min(reasoning, completion)
-            completion -= reasoning
-        return Usage(prompt - cached - written, completion, cached, written, reasoning)
+    def _spent(self, fields: dict[str, Any]) -> list[Item]:
+        """Take in the counts of a chunk: running totals, of which those left out still hold."""
+        used, times = fields_of(fields.get("usage")), fields_of(fields.get("timings"))
+        if used.get("prompt_tokens") or used.get("completion_tokens"):
+            self._usage |= {key: count for key, count in used.items() if count is not None}
+        elif times:
+            self._timings = times
+        else:
+            return []
+        usage = self.usage
+        return [] if usage is None else [Spent(usage)]
 
     def _odd(self, payload: bytes) -> Any:
         """What is no JSON for orjson: the end marker, nothing, or what others accept."""
@@ -200,12 +212,15 @@ class Reader:
             raise self._unreadable(payload) from None
 
     def _unreadable(self, payload: bytes) -> ModelError:
-        text = self._target.redact(payload.decode("utf-8", "replace"))
+        text = self._readable(payload)
         msg = f"{self._target.host} sent a piece that can't be read: {shorten(text, 200)}"
         return ServerError(msg, body=shorten(text, 2_000))
 
-    def _delta(self, delta: dict[str, Any]) -> list[Item]:
-        items: list[Item] = []
+    def _readable(self, payload: bytes) -> str:
+        return self._target.redact(payload.decode("utf-8", "replace"))
+
+    def _delta(self, items: list[Item], delta: dict[str, Any]) -> list[Item]:
+        merge(self._extra, of_message(delta))
         content = delta.get("content")
         details = delta.get("reasoning_details")
         thought, key = delta.get("reasoning_content"), "reasoning_content"
@@ -214,6 +229,7 @@ class Reader:
                 self._thinking_key = key
             thought, key = delta.get("reasoning"), "reasoning"
         if details:
+            details = _present(details)
             self._details += details
             thought = thought or "".join(_detail_text(each) for each in details)
         if content and not isinstance(content, str):
@@ -224,15 +240,15 @@ class Reader:
             if self._thinking is None:
                 self._thinking, self._thinking_key = self._block, key
         if content:
-            self._has_text = True
             self._write(items, content, "text")
         if delta.get("tool_calls"):
-            for piece in delta["tool_calls"]:
+            for piece in _present(delta["tool_calls"]):
                 self._call(items, piece, piece.get("index"))
         if delta.get("function_call"):  # the form before tools
             self._call(items, {"function": delta["function_call"]}, -1)
         if delta.get("refusal"):
-            self._refusal.append(delta["refusal"])
+            self._refused = True
+            self._write(items, delta["refusal"], "text")
         return items
 
     def _write(self, items: list[Item], text: str, kind: str) -> None:
@@ -255,6 +271,10 @@ class Reader:
             arguments = "" if arguments is None else orjson.dumps(arguments).decode()
         call_id = str(piece.get("id") or "")
         call = self._find(index, call_id, name)
+        if call is None and not (name or call_id) and arguments.strip() in _NO_ARGUMENTS:
+            return  # servers fill in the old field and the new one, whether or not there is a call
+        if call is not None and _is_repeat(call, call_id, arguments):
+            return
         if call is None or _begins_another(call, call_id, name, arguments):
             call = _Open(self._new_block())
             self._kind = ""
@@ -262,6 +282,7 @@ class Reader:
         if index is not None:
             self._by_index[index] = call
         call.id = call.id or call_id
+        merge(call.extra, of_call(piece))
         # A name comes whole; hosts that repeat it are more than hosts that cut it.
         if name and (not call.name or (name != call.name and not call.arguments)):
             call.name += name
@@ -282,17 +303,36 @@ class Reader:
         return self._next - 1
 
 
+def _present(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    """The entries that are there: some hosts fill lists up with null."""
+    return [each for each in entries if each is not None]
+
+
+def _is_repeat(call: _Open, call_id: str, arguments: str) -> bool:
+    """Whether a piece is this very call once more, whole, behind its pieces."""
+    if not (call.arguments and arguments.startswith("{")) or (
+        call_id and call.id and call_id != call.id
+    ):
+        return False
+    said = _canonical(arguments)
+    return said is not None and said == _canonical("".join(call.arguments))
+
+
+def _canonical(text: str) -> bytes | None:
+    """One spelling of a JSON value; None of what is none."""
+    try:
+        return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONDecodeError:
+        return None
+
+
 def _begins_another(call: _Open, call_id: str, name: str, arguments: str) -> bool:
     """Whether a piece begins a call of its own though its index is that of this one."""
     if call_id and call.id and call_id != call.id:
         return True
     if not (name and call.name and arguments.startswith("{") and call.arguments):
         return False
-    try:
-        orjson.loads("".join(call.arguments))
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    return _canonical("".join(call.arguments)) is not None
 
 
 def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +340,8 @@ def _as_delta(message: dict[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if not calls:
         return message
-    return {**message, "tool_calls": [{**call, "index": i} for i, call in enumerate(calls)]}
+    numbered = [{**call, "index": i} for i, call in enumerate(_present(calls))]
+    return {**message, "tool_calls": numbered}
 
 
 def _parts(content: object) -> tuple[str, str]:
@@ -309,7 +350,7 @@ def _parts(content: object) -> tuple[str, str]:
         return orjson.dumps(content).decode(), ""
     text: list[str] = []
     thought: list[str] = []
-    for part in cast("list[dict[str, Any]]", content):
+    for part in _present(cast("list[Any]", content)):
         if part.get("type") == "thinking":
             thought.append(_parts(part.get("thinking") or [])[0])
         elif isinstance(part.get("text"), str):
@@ -336,8 +377,3 @@ def _merged(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             out.append(dict(detail))
     return out
-
-
-def _count(counts: object, key: str) -> int:
-    value = cast("dict[str, Any]", counts).get(key) if isinstance(counts, dict) else None
-    return int(value) if isinstance(value, int | float) and 0 < value < 1 << 53 else 0

@@ -11,12 +11,14 @@ from typing import Any, cast
 import orjson
 
 from nbagent.errors import BadRequestError
-from nbagent.interfaces.model import Block, Delta, End, Item, Prepared, Request, ToolSpec
+from nbagent.interfaces.model import Block, Delta, End, Item, Request, ToolSpec
 from nbagent.messages import Call, Finish
-from nbagent.models._chat_request import TAIL, Translations, dumps, prepared
+from nbagent.models._chat_request import TAIL, Translations, dumps
 from nbagent.models._chat_stream import Reader
+from nbagent.models._chat_strict import strict_form
 from nbagent.models._constrained import FINAL, Limits, portable, refuse_reserved, reply_schema
 from nbagent.models._http_errors import shorten
+from nbagent.repair import NoObject, object_in
 
 __all__ = ["Constrained", "opening"]
 
@@ -80,7 +82,7 @@ class Constrained:
         self._limits = limits
         self._translations = Translations()
 
-    def prepare(self, request: Request, parameters: dict[str, Any]) -> Prepared:
+    def body(self, request: Request, parameters: dict[str, Any], *, strict: bool = False) -> bytes:
         """The body: the examples, the conversation, and the schema of what may come next.
 
         Raises
@@ -94,7 +96,8 @@ class Constrained:
             request, layout.message, layout.key, reminders_ahead=self._limits.reminders_ahead
         )
         fields = dumps({"response_format": self._format(request), **parameters})
-        return prepared(request, b'%b,"messages":[%b,%b]}' % (fields[:-1], opening(), messages))
+        joined = b"%b,%b" % (opening(), messages)
+        return b'%b,"messages":[%b]}' % (fields[:-1], strict_form(joined) if strict else joined)
 
     async def read(
         self, items: AsyncGenerator[Item], request: Request, reader: Reader
@@ -123,7 +126,12 @@ class Constrained:
                 else:
                     yield item
         if reply.cut:
-            yield End("stop", reader.usage())
+            yield End("stop", reader.usage)
+            return
+        if finish == "refused":
+            for made in reply.refusal():
+                yield made
+            yield End(finish, usage)
             return
         for made in reply.whole(cut=finish == "max_tokens"):
             yield made
@@ -189,7 +197,8 @@ def _plain_text(node: dict[str, Any]) -> str:
 def _replies(node: dict[str, Any]) -> list[str]:
     calls = [part for part in node.get("parts", ()) if "call" in part]
     if not calls:
-        return [_json(FINAL, {"text": _plain_text(node)})]
+        text = _plain_text(node)
+        return [_json(FINAL, {"text": text})] if text.strip() else []
     return [_json(part["call"], _object(part["arguments"])) for part in calls]
 
 
@@ -198,9 +207,10 @@ def _json(name: str, arguments: object) -> str:
 
 
 def _object(text: str) -> object:
+    """The arguments as an object, with slips mended as for the call that ran; else the text."""
     try:
-        return json.loads(text or "{}")
-    except json.JSONDecodeError:
+        return object_in(text).value
+    except NoObject:
         return text
 
 
@@ -264,6 +274,11 @@ class _Reply:
             return []  # the name is whole once `arguments` has begun
         return self._announced(cast("dict[str, Any]", value))
 
+    def refusal(self) -> list[Item]:
+        """The words with which the model declined in place of the JSON that was asked for."""
+        words = "".join(self._raw)
+        return [Delta(words, self._block)] if words and self.name is None else []
+
     def whole(self, *, cut: bool) -> list[Item]:
         """What remains to be said at the end.
 
@@ -273,6 +288,8 @@ class _Reply:
             Whether the token limit ended the reply; a strict reading decides all the same.
         """
         raw = "".join(self._raw)
+        if not raw.strip():
+            return []  # an empty answer
         try:
             value = orjson.loads(raw)
             name, arguments = value["name"], value["arguments"]

@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 from nbagent.errors import ConfigError, TransportError, TruncatedStreamError
 from nbagent.models._http_errors import error_for, retry_after_s, shorten
+from nbagent.models._target import Target, hidden_from_logs, shown_address
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx
 
-__all__ = ["Answer", "Target", "block_requests", "close_clients", "post"]
+__all__ = ["Answer", "block_requests", "close_clients", "post"]
 
 _ERROR_BODY = 65_536  # bytes of an error's body that are read
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a request goes, and the headers that must not be seen."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-    @property
-    def host(self) -> str:
-        """The host's name, for messages."""
-        return urlsplit(self.url).hostname or self.url
-
-    @property
-    def local(self) -> bool:
-        """Whether it is this machine."""
-        return _is_loopback(self.host)
-
-    def redact(self, text: str) -> str:
-        """The text without any value of the headers."""
-        for value in self.headers.values():
-            secret = value.removeprefix("Bearer ")
-            if len(secret) > 3:
-                text = text.replace(secret, "[key]")
-        return text
 
 
 class Answer:
@@ -148,9 +120,11 @@ async def _send(target: Target, body: bytes, timeout_s: float) -> httpx.Response
                 headers={"content-type": "application/json", **target.headers},
                 timeout=timeout,
             )
-            response = await client.send(request, stream=True)
+            with hidden_from_logs(target):
+                response = await client.send(request, stream=True)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            msg = f"the model's address {target.url!r} can't be used: {error}"
+            said = target.redact(str(error))
+            msg = f"the model's address {target.shown!r} can't be used: {said}"
             raise ConfigError(msg) from None
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
             # A kept connection that the server closed meanwhile shows only when it is used.
@@ -188,7 +162,8 @@ async def _refusal(response: httpx.Response, target: Target) -> Exception:
     text = target.redact(bytes(data[:_ERROR_BODY]).decode("utf-8", "replace"))
     status = response.status_code
     if status < 400:
-        text = f"redirected to {response.headers.get('location', 'nowhere')}: use that as base_url"
+        place = target.redact(shown_address(response.headers.get("location", "nowhere")))
+        text = f"redirected to {place}: use that as base_url"
     return error_for(status, text, host=target.host, retry_after_s=retry_after_s(response.headers))
 
 
@@ -202,7 +177,7 @@ def _transport_error(error: Exception, target: Target, timeout_s: float) -> Tran
         case httpx.TimeoutException():
             msg = f"{host} sent nothing for {timeout_s:g} s: try again, or set a larger timeout_s"
         case httpx.ConnectError() if target.local:
-            msg = f"nothing answers at {target.url} ({said}): is the server running?"
+            msg = f"nothing answers at {target.shown} ({said}): is the server running?"
         case httpx.ConnectError():
             msg = f"no connection to {host} ({said}): check the address, the network and any proxy"
         case httpx.ProxyError():
@@ -330,12 +305,3 @@ def _check_allowed(target: Target) -> None:
             " Use a Scripted model or a server on this machine"
         )
         raise ConfigError(msg)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -19,11 +19,12 @@ from nbagent.errors import (
     NotFoundError,
     OverloadedError,
     RateLimitError,
+    RefusedError,
     ServerError,
     TransportError,
 )
 
-__all__ = ["error_for", "error_in_stream", "retry_after_s", "shorten"]
+__all__ = ["error_for", "error_in_stream", "no_answer", "retry_after_s", "shorten"]
 
 _BODY = 2_000  # characters of a body that an error carries
 
@@ -37,6 +38,13 @@ _OVERFLOW = re.compile(
     r"|prompt is too long|input is too long|reduce the length of the (?:messages|prompt)"
     r"|exceeds? the (?:maximum|model'?s) (?:context|input|number of tokens)",
     re.IGNORECASE,
+)
+
+# The codes of requests that a provider's own filter refuses before any model reads them.
+# Source: https://learn.microsoft.com/azure/ai-services/openai/concepts/content-filter
+# (content_filter, ResponsibleAIPolicyViolation), 2026-11, and OpenAI's content_policy_violation.
+_REFUSED = re.compile(
+    r"\bcontent_filter\b|\bcontent_policy_violation\b|\bResponsibleAIPolicyViolation\b"
 )
 
 
@@ -62,19 +70,10 @@ def error_in_stream(error: object, *, host: str, body: str) -> ModelError:
     Source: https://openrouter.ai/docs/api-reference/errors and
     https://console.groq.com/docs/errors (an `error` key in a chunk), 2026-11.
     """
-    status = 0
-    if isinstance(error, dict):
-        fields = cast("dict[str, Any]", error)
-        for key in ("code", "status", "status_code"):
-            value = fields.get(key)
-            if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
-                status = int(value)
-                break
-        kind = f"{fields.get('type') or ''} {fields.get('code') or ''}".lower()
-    else:
-        kind = ""
-    if not 400 <= status < 600:
-        status = _status_of(kind)
+    fields = _fields(error)
+    status = _status_in(fields)
+    if not status:
+        status = _status_of(f"{fields.get('type') or ''} {fields.get('code') or ''}".lower())
     found, hint, recoverable = _kind(status, body)
     words = _words(body) or "no reason given"
     return found(
@@ -83,6 +82,40 @@ def error_in_stream(error: object, *, host: str, body: str) -> ModelError:
         body=shorten(body, _BODY),
         recoverable=recoverable,
     )
+
+
+def no_answer(text: str, *, host: str) -> ModelError:
+    """The typed error for a whole body or stream of status 200 in which no model answers.
+
+    Parameters
+    ----------
+    text
+        What came instead.
+    """
+    try:
+        value: object = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = None
+    fields = _fields(value)
+    if _status_in(fields):
+        return error_in_stream(fields, host=host, body=text)
+    said, body = shorten(text, 200), shorten(text, _BODY)
+    if isinstance(value, dict) and not fields.keys() & {"choices", "usage"}:
+        msg = (
+            f"{host} sent something else than a model's answer:"
+            f" is base_url right (does it end in /v1)? It says: {said}"
+        )
+        return NotFoundError(msg, status=200, body=body)
+    return ServerError(f"{host} sent an answer without any content: {said}", status=200, body=body)
+
+
+def _status_in(fields: dict[str, Any]) -> int:
+    """The status that an error names in its fields; 0 if it names none."""
+    for key in ("code", "status", "status_code"):
+        value = fields.get(key)
+        if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+            return int(value) if 400 <= int(value) < 600 else 0
+    return 0
 
 
 def _status_of(kind: str) -> int:
@@ -113,6 +146,8 @@ def _kind(status: int, text: str) -> tuple[type[ModelError], str, bool | None]:
             return RateLimitError, "", False  # waiting does not help
         case 429:
             return RateLimitError, "", None
+        case _ if 400 <= status < 500 and _REFUSED.search(text):
+            return RefusedError, " (change the request)", None
         case 413:
             return ContextOverflowError, "", None
         case _ if _OVERFLOW.search(text):

@@ -22,7 +22,7 @@ from nbagent.models._chat_request import Translations, dumps, message, parameter
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import SMALL, choose
 from nbagent.models._constrained_wire import Constrained, opening
-from nbagent.models._http import Target
+from nbagent.models._target import Target
 from nbagent.models.fetch import weights_path
 
 __all__ = ["Local", "weights_path"]
@@ -94,7 +94,8 @@ class Local:
             If a setting can't be expressed, or a tool is called "final_answer".
         """
         if self._constrained is not None:
-            return self._constrained.prepare(request, self._parameters(request, tools=False))
+            body = self._constrained.body(request, self._parameters(request, tools=False))
+            return prepared(request, body)
         messages, holds_calls = self._translations.of(request, _message)
         fields = dumps(self._parameters(request, tools=True, holds_calls=holds_calls))
         system = b""

@@ -27,7 +27,7 @@ class Reply:
     calls: tuple[Call, ...] = ()
     thinking: Thinking | None = None
     usage: Usage | None = None
-    finish: Literal["stop", "tool_calls", "max_tokens"] | None = None
+    finish: Literal["stop", "tool_calls", "max_tokens", "refused"] | None = None
     """None = tool_calls if there are calls, else stop."""
 
 
@@ -65,7 +65,7 @@ def reply(
     *,
     thinking: str | Thinking | None = None,
     usage: Usage | None = None,
-    finish: Literal["stop", "tool_calls", "max_tokens"] | None = None,
+    finish: Literal["stop", "tool_calls", "max_tokens", "refused"] | None = None,
 ) -> Reply:
     """One answer of a scripted model with text, calls, reasoning, usage or finish reason.
 
@@ -78,15 +78,16 @@ def reply(
     usage
         What the model reports; None = it reports nothing (it is then estimated and marked).
     finish
-        "max_tokens" for an answer that was cut; None = as the answer says.
+        "max_tokens" for an answer that was cut, "refused" for one in which the model declines;
+        None = as the answer says.
 
     Examples
     --------
     >>> reply("I look.", [call("look")], usage=Usage(10, 5)).calls[0].name
     'look'
     """
-    if finish not in (None, "stop", "tool_calls", "max_tokens"):
-        msg = f"finish is 'stop', 'tool_calls' or 'max_tokens', not {finish!r}"
+    if finish not in (None, "stop", "tool_calls", "max_tokens", "refused"):
+        msg = f"finish is 'stop', 'tool_calls', 'max_tokens' or 'refused', not {finish!r}"
         raise ConfigError(msg)
     return Reply(
         text=text,

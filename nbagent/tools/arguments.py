@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments, Tool
+from nbagent.repair import shown_value
 from nbagent.tools.foreign import SchemaReader
 from nbagent.tools.mending import at, container_in, place_of, put, whole_characters
-from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path, shown_value
+from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path
 from nbagent.tools.signature import (
     POSITIONAL_ONLY,
     POSITIONAL_OR_KEYWORD,

@@ -11,8 +11,9 @@ import orjson
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Arguments
+from nbagent.repair import shown_value
 from nbagent.tools.mending import children, container_in, put, whole_characters
-from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path, shown_value
+from nbagent.tools.parsing import parse, plain_copy, refusal, shown_path
 
 __all__ = ["SchemaReader"]
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from nbagent.interfaces.tool import ArgumentsError
+from nbagent.repair import NoObject, Parsed, kind_of, object_in, shown_value
 
-__all__ = ["Parsed", "parse", "plain_copy", "refusal", "shown_path", "shown_value"]
-
-REPAIR_AT_MOST = 200_000
-"""Characters: the repair of longer text would take longer than a new answer."""
-STRAY_QUOTES = re.compile(r"\{\s*\}[\s\"']+")
-FENCE = re.compile(r"```[\w-]*\s*(.*?)\s*```", re.DOTALL)
-
-
-class Parsed(NamedTuple):
-    """What stood in the text."""
-
-    value: dict[str, Any]
-    notes: list[str]
-    """What was mended, in words."""
+__all__ = ["parse", "plain_copy", "refusal", "shown_path"]
 
 
 def parse(text: str, tool: str) -> Parsed:
@@ -34,22 +21,11 @@ def parse(text: str, tool: str) -> Parsed:
         If the text is cut, isn't JSON even after a repair, isn't an object, holds a number that
         JSON hasn't, or has something behind the object.
     """
-    text = text.strip().lstrip("\ufeff")
-    if not text or text == "null":
-        return Parsed({}, [])
-    if STRAY_QUOTES.fullmatch(text):
-        return Parsed({}, ["quotes behind `{}` left out"])
-    value, notes = _decode(text, tool)
-    if isinstance(value, str):
-        if not value.strip():
-            return Parsed({}, notes)
-        value, more = _decode(value.strip(), tool)
-        notes = [*notes, "the object was JSON text inside a JSON string", *more]
-    if not isinstance(value, dict):
-        raise ArgumentsError(
-            _not_valid(tool, f"they are {_kind(value)}, not one JSON object {{…}}")
-        )
-    return Parsed(value, notes)  # pyright: ignore[reportUnknownArgumentType] - JSON's keys are text
+    try:
+        return object_in(text)
+    except NoObject as error:
+        said = {"cut": _cut(tool), "trailing": _trailing(tool, error.why)}
+        raise ArgumentsError(said.get(error.kind) or _not_valid(tool, error.why)) from error
 
 
 def plain_copy(value: Mapping[str, Any], tool: str) -> dict[str, Any]:
@@ -66,7 +42,7 @@ def plain_copy(value: Mapping[str, Any], tool: str) -> dict[str, Any]:
         raise ArgumentsError(_not_valid(tool, f"they are no plain JSON: {error}")) from error
     if not isinstance(copied, dict):
         raise ArgumentsError(
-            _not_valid(tool, f"they are {_kind(copied)}, not one JSON object {{…}}")
+            _not_valid(tool, f"they are {kind_of(copied)}, not one JSON object {{…}}")
         )
     return copied  # pyright: ignore[reportUnknownVariableType] - JSON's keys are text
 
@@ -93,90 +69,6 @@ def shown_path(path: Sequence[str | int]) -> str:
     """A place within arguments, such as `rows[2].name`."""
     text = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
     return f"`{text.removeprefix('.')}`" if text else "the whole"
-
-
-def shown_value(value: Any, most: int = 80) -> str:
-    """A value as short JSON text."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
-
-
-def _decode(text: str, tool: str) -> tuple[Any, list[str]]:
-    def refuse(name: str) -> Any:
-        raise ArgumentsError(_not_valid(tool, f"JSON has no {name}; send a number, null or text"))
-
-    try:
-        return json.loads(text, parse_constant=refuse), []
-    except RecursionError as error:
-        raise ArgumentsError(_not_valid(tool, "they are nested too deeply")) from error
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            raise ArgumentsError(_trailing(tool, text[error.pos :])) from error
-        return _repair(text, tool, error)
-    except ValueError as error:  # more digits than Python converts
-        raise ArgumentsError(_not_valid(tool, str(error))) from error
-
-
-def _repair(text: str, tool: str, error: json.JSONDecodeError) -> tuple[Any, list[str]]:
-    if fenced := FENCE.fullmatch(text):
-        value, notes = _decode(fenced[1], tool)
-        return value, ["the code fence around the object left out", *notes]
-    where = f"{error.msg} at character {error.pos}"
-    if not text.startswith("{") or len(text) > REPAIR_AT_MOST:
-        raise ArgumentsError(_not_valid(tool, where))
-    end = _end_of_object(text)
-    if end is None:
-        raise ArgumentsError(_cut(tool))
-    if text[end:].strip():
-        raise ArgumentsError(_trailing(tool, text[end:]))
-    found = _mended(text)
-    if not found:
-        raise ArgumentsError(_not_valid(tool, where))
-    return found, [f"not valid JSON ({where}), read as {shown_value(found, 200)}"]
-
-
-def _mended(text: str) -> dict[str, Any] | None:
-    import json_repair
-
-    try:
-        found: Any = json_repair.loads(text, skip_json_loads=True)
-    except Exception:  # noqa: BLE001 - whatever it stumbles over, the text is no JSON
-        return None
-    return found if isinstance(found, dict) else None  # pyright: ignore[reportUnknownVariableType]
-
-
-def _end_of_object(text: str) -> int | None:
-    """Where the first object ends; None if it doesn't, as when the text was cut."""
-    depth, quote, escaped, before = 0, "", False, ""
-    for place, char in enumerate(text):
-        if quote:
-            if escaped or char == "\\":
-                escaped = not escaped
-            elif char == quote:
-                quote = ""
-            continue
-        if char == '"' or (char == "'" and before in "{[,:"):
-            quote = char
-        elif char in "{[":
-            depth += 1
-        elif char in "}]":
-            depth -= 1
-            if depth <= 0:
-                return place + 1
-        before = before if char.isspace() else char
-    return None
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool() | int() | float():
-            return f"the value {shown_value(value)}"
-        case str():
-            return "a text"
-        case _:
-            return "a list"
 
 
 def _not_valid(tool: str, why: str) -> str:

@@ -14,17 +14,19 @@ import os
 import re
 import types
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import aclosing
 from typing import Any
 
 from nbagent.messages import scrub
 
-__all__ = ["plain"]
+__all__ = ["collected", "plain"]
 
 MOST_DEPTH = 60
 MOST_REPR = 1_000
 MOST_LAZY = 1_000
-"""Items taken from an iterator."""
+"""Items taken from an iterator, async ones included."""
+UNREAD = "… (more items were not read)"
 MOST_ARRAY = 1_000
 """Numbers of an array that are written out."""
 HEAD_ROWS = 10
@@ -50,6 +52,21 @@ def plain(value: Any, _above: tuple[int, ...] = ()) -> Any:
         return _plain(value, above)
     except Exception:  # noqa: BLE001 - foreign code runs here; a repr says more than a failure
         return shown(value)
+
+
+async def collected(items: AsyncGenerator[Any]) -> list[Any]:
+    """What an async generator gives, as `plain` reads any other: so many items, up to an error."""
+    found: list[Any] = []
+    try:
+        async with aclosing(items):
+            async for item in items:
+                if len(found) == MOST_LAZY:
+                    found.append(UNREAD)
+                    break
+                found.append(item)
+    except Exception as error:  # noqa: BLE001 - the items read so far are worth keeping
+        found.append(_stopped(error))
+    return found
 
 
 def shown(value: Any) -> str:
@@ -198,12 +215,16 @@ def _lazy(value: Iterable[Any], above: tuple[int, ...]) -> list[Any]:
     try:
         for item in value:
             if len(found) == MOST_LAZY:
-                found.append("… (more items were not read)")
+                found.append(UNREAD)
                 break
             found.append(plain(item, above))
     except Exception as error:  # noqa: BLE001 - the items read so far are worth keeping
-        found.append(f"<stopped by {type(error).__name__}: {error}>")
+        found.append(_stopped(error))
     return found
+
+
+def _stopped(error: Exception) -> str:
+    return f"<stopped by {type(error).__name__}: {error}>"
 
 
 def _numpy(value: Any, above: tuple[int, ...]) -> Any:

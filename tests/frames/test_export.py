@@ -19,10 +19,9 @@ from nbagent.frames import TABLES, export, table
 def test_a_workbook_has_a_sheet_a_table_with_all_columns(rich: Any, tmp_path: Path):
     path = tmp_path / "run.xlsx"
     assert export(rich.log, path) == [path]
-    read: Any = pd.read_excel  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     with pd.ExcelFile(path) as book:
+        sheets = {name: pd.read_excel(book, sheet_name=name) for name in TABLES}  # pyright: ignore[reportUnknownMemberType]
         assert book.sheet_names == list(TABLES)
-        sheets = {name: read(book, sheet_name=name) for name in TABLES}
     for name, sheet in sheets.items():
         frame = table(rich.log, name)
         assert list(sheet.columns) == list(frame.columns)

@@ -231,6 +231,60 @@ async def test_values_of_any_kind_become_text_the_model_can_read():
     assert result.tool_calls["result"][0] == '{"a":[1,2]}'
 
 
+async def test_what_an_async_generator_gives_is_the_result():
+    closed: list[str] = []
+
+    @nb.tool(risk="readonly")
+    async def rows(most: int, fails: bool = False):
+        """Give rows."""
+        try:
+            for n in range(most):
+                yield {"n": n}
+            if fails:
+                msg = "no more"
+                raise ValueError(msg)
+        finally:
+            closed.append("rows")
+
+    @nb.tool(risk="readonly")
+    def made_elsewhere() -> Any:
+        """Give a generator."""
+        return rows.call(2)
+
+    calls = [
+        nb.call("rows", most=2),
+        nb.call("rows", most=1, fails=True),
+        nb.call("rows", most=5_000),
+        nb.call("made_elsewhere"),
+    ]
+    result = await agent_of(calls, "done", tools=[rows, made_elsewhere]).run("go")
+    whole, broken, long, other = result.tool_calls["result"]
+    assert whole == other == '[{"n":0},{"n":1}]'
+    assert broken == '[{"n":0},"<stopped by ValueError: no more>"]'
+    assert long.startswith('[{"n":0},{"n":1},')
+    assert len(closed) == 4
+
+
+async def test_stop_ends_an_async_generator():
+    closed: list[str] = []
+
+    @nb.tool(risk="readonly")
+    async def endless():
+        """Never end."""
+        try:
+            yield 1
+            await asyncio.sleep(60)
+        finally:
+            closed.append("endless")
+
+    run = agent_of(nb.call("endless"), tools=[endless]).start("go")
+    await asyncio.sleep(0.05)
+    run.interrupt()
+    result = await asyncio.wait_for(run._wait(), 1)
+    assert list(result.tool_calls["status"]) == ["aborted"]
+    assert closed == ["endless"]
+
+
 async def test_what_a_tool_raises_is_a_result_and_the_run_goes_on():
     @nb.tool(risk="readonly")
     def broken() -> None:

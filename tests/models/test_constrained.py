@@ -21,12 +21,12 @@ from nbagent.interfaces.model import (
     Situation,
     ToolSpec,
 )
-from nbagent.messages import Call, Message, Usage
+from nbagent.messages import Call, Message, Thinking, Usage
 from nbagent.models import Local, OpenAIChat
 from nbagent.models._chat_stream import Reader
 from nbagent.models._constrained import SMALL, choose, portable, reply_schema
 from nbagent.models._constrained_wire import Constrained
-from nbagent.models._http import Target
+from nbagent.models._target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -270,12 +270,22 @@ def test_calls_in_one_answer_and_broken_arguments_are_laid_out_too() -> None:
         Call("lookup", '{"bird":"owl"}', "a"),
         Call("save", "{oops", "b"),
         Call("weigh", "", "c"),
+        Call("weigh", "null", "d"),
+        Call("save", "{'text': 'x',}", "e"),
     ]
     assert said(request(Message("user", "go"), Message("assistant", calls)))[1:] == [
         ("assistant", '{"name": "lookup", "arguments": {"bird": "owl"}}'),
         ("assistant", '{"name": "save", "arguments": "{oops"}'),
         ("assistant", '{"name": "weigh", "arguments": {}}'),
+        ("assistant", '{"name": "weigh", "arguments": {}}'),
+        ("assistant", '{"name": "save", "arguments": {"text": "x"}}'),
     ]
+
+
+def test_an_answer_that_says_and_calls_nothing_is_left_out() -> None:
+    silent = Message("assistant", [Thinking("hm")])
+    history = request(Message("user", "go"), silent, Message("user", "and?"), tail=(silent,))
+    assert {role for role, _ in said(history)} == {"user"}
 
 
 def test_the_examples_stand_first_and_never_change() -> None:

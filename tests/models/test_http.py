@@ -29,6 +29,7 @@ from nbagent.errors import (
 from nbagent.interfaces.model import Delta, End, Header, Item, Nodes, Request
 from nbagent.models import OpenAIChat, _http, block_requests
 from nbagent.models._http_errors import error_for, retry_after_s
+from nbagent.models._target import Target
 
 if TYPE_CHECKING:
     from tests.models.conftest import FakeServer
@@ -343,4 +344,4 @@ def test_blocking_ends_with_the_block_or_by_undo(monkeypatch: pytest.MonkeyPatch
 )
 def test_this_machine_is_told_from_others(host: str, local: bool) -> None:
     shown = f"[{host}]" if ":" in host else host
-    assert _http.Target(f"http://{shown}:80/v1").local is local
+    assert Target(f"http://{shown}:80/v1").local is local

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
+import nbagent as nb
 from nbagent.errors import (
     AuthError,
     BadRequestError,
@@ -16,7 +18,6 @@ from nbagent.errors import (
     NotFoundError,
     OverloadedError,
     RateLimitError,
-    RefusedError,
     ServerError,
     TruncatedStreamError,
 )
@@ -30,10 +31,12 @@ from nbagent.interfaces.model import (
     Model,
     Nodes,
     Request,
+    Spent,
     ToolSpec,
 )
 from nbagent.messages import Call, Message, Text, Thinking, Usage
 from nbagent.models import OpenAIChat
+from nbagent.models._chat_request import sendable_name
 
 if TYPE_CHECKING:
     from tests.models.conftest import FakeServer
@@ -162,6 +165,47 @@ def test_messages_are_translated_each_in_its_role() -> None:
     ]
 
 
+@pytest.mark.parametrize("empty", ["null", "omit", "text"])
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        [Thinking("hm")],
+        [Thinking("hm", data='{"key":"reasoning_content"}')],
+        [Thinking("hm"), Text("")],
+        [Text(" \n")],
+        [Text("\n"), Thinking("hm")],
+        [],
+    ],
+)
+def test_an_answer_that_says_and_calls_nothing_is_not_sent(nothing: Any, empty: Any) -> None:
+    silent = Message("assistant", nothing)
+    model = OpenAIChat("m", base_url="http://127.0.0.1/v1", empty_content=empty)
+    history = (Message("user", "go"), silent, Message("user", "and?"))
+    for tail in ((), (silent, Message("user", "Say something.")), (silent,)):
+        sent = body(request(*history, tail=tail), model)["messages"]
+        assert {each["role"] for each in sent} == {"user"}
+    assert body(request(silent, Message("user", "go")), model)["messages"] == [
+        {"role": "user", "content": "go"}
+    ]
+
+
+@pytest.mark.parametrize("finish", ["length", "stop"])
+async def test_a_run_goes_on_after_an_answer_of_reasoning_alone(
+    server: FakeServer, finish: str
+) -> None:
+    server.say(chunk(reasoning_content="I think"), chunk(finish))
+    server.say(chunk("stop", content="done"))
+    agent = nb.Agent(OpenAIChat("m", base_url=server.url))
+    session = nb.Session()
+    await agent.run("go", session=session, ui="none")
+    result = await agent.run("and now?", session=session, ui="none")
+    assert result.text == "done"
+    for seen in server.seen:
+        for message in seen.body["messages"]:
+            assert message["role"] != "assistant" or message["content"]
+    assert session.verify()
+
+
 @pytest.mark.parametrize(("empty", "content"), [("null", None), ("text", ""), ("omit", "absent")])
 def test_the_content_of_a_message_that_only_calls_can_be_chosen(
     empty: Any, content: str | None
@@ -178,13 +222,109 @@ def test_the_content_of_a_message_that_only_calls_can_be_chosen(
         ('{"a": 1}', '{"a": 1}'),
         ("", "{}"),
         ("  ", "{}"),
+        ("null", "{}"),
+        ('""', "{}"),
+        ('"{\\"a\\": 1}"', '{"a":1}'),
+        ('{"a": 1,}', '{"a":1}'),
+        ("{'a': 1}", '{"a":1}'),
+        ('{"a": "x\ny"}', '{"a":"x\\ny"}'),
+        ('```json\n{"a": 1}\n```', '{"a":1}'),
+        ('{}"', "{}"),
+        ('{"a": "\\ud83d"}', '{"a":"\ufffd"}'),
         ('{"a": ', '{"invalid":"{\\"a\\": "}'),
         ("[1]", '{"invalid":"[1]"}'),
+        ('{"a": NaN}', '{"invalid":"{\\"a\\": NaN}"}'),
+        ('{"a": 1} {"a": 2}', '{"invalid":"{\\"a\\": 1} {\\"a\\": 2}"}'),
+        ("call it with a = 1", '{"invalid":"call it with a = 1"}'),
     ],
 )
 def test_the_history_holds_only_arguments_that_hosts_can_read(arguments: str, sent: str) -> None:
     made = body(request(Message("assistant", [Call("add", arguments, "c")])))
     assert made["messages"][0]["tool_calls"][0]["function"]["arguments"] == sent
+
+
+@pytest.mark.parametrize(
+    ("made_up", "start"),
+    [
+        ("query_table<|channel|>commentary", "query_table_channel_commentary_"),
+        ("functions.look", "functions_look_"),
+        ('view" path="a.php', "view_path_a_php_"),
+        ("a" * 65, "a" * 48 + "_"),
+        ("查询", "call_"),
+        ("", "call_"),
+        ("half \ud83d", "half_"),
+        ("look\n", "look_"),
+    ],
+)
+def test_a_name_that_a_model_made_up_is_sent_as_hosts_take_it(made_up: str, start: str) -> None:
+    history = request(
+        Message("user", "go"),
+        Message("assistant", [Call("look", "{}", "a"), Call("b", "{}", "b")]),
+        tail=(Message("assistant", [Call(made_up, "{}", "c"), Call("l-o_ok9", "{}", "d")]),),
+    )
+    sent = [m.get("tool_calls", ()) for m in body(history)["messages"]]
+    names = [call["function"]["name"] for calls in sent for call in calls]
+    assert [names[0], names[1], names[3]] == ["look", "b", "l-o_ok9"]
+    assert re.fullmatch(re.escape(start) + "[0-9a-f]{8}", names[2])
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", names[2])
+
+
+def test_two_names_that_differ_only_in_what_cannot_be_sent_stay_two() -> None:
+    made_up = ["a.b", "a:b", "a b", "a" * 70, "a" * 71]
+    calls = [Call(name, "{}", str(i)) for i, name in enumerate(made_up)]
+    (message,) = body(request(Message("assistant", calls)))["messages"]
+    assert len({call["function"]["name"] for call in message["tool_calls"]}) == len(made_up)
+
+
+def test_arguments_that_are_nested_without_end_do_not_break_a_request() -> None:
+    for deep in ('{"a":' * 100_000, '{"a":' * 700 + "{}" + "}" * 700 + " ,"):
+        made = body(request(Message("assistant", [Call("add", deep, "c")])))
+        sent = made["messages"][0]["tool_calls"][0]["function"]["arguments"]
+        assert json.loads(sent) == {"invalid": deep}
+
+
+@pytest.mark.parametrize(
+    ("written", "ran"),
+    [
+        ("null", {}),
+        ('""', {}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"a": 1,}', {"a": 1}),
+        ("{'a': 1}", {"a": 1}),
+        ('{"a": 1, "b": "x\ny"}', {"a": 1, "b": "x\ny"}),
+    ],
+)
+async def test_the_model_sees_the_call_that_ran_not_its_slips(
+    server: FakeServer, written: str, ran: dict[str, Any]
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def take(a: int = 0, b: str = "") -> str:
+        """Take."""
+        seen.append({key: value for key, value in (("a", a), ("b", b)) if value})
+        return "good"
+
+    server.say(piece(0, "c1", "take", written), chunk("tool_calls"))
+    server.say(chunk("stop", content="done"))
+    agent = nb.Agent(OpenAIChat("m", base_url=server.url), tools=[nb.tool(risk="readonly")(take)])
+    result = await agent.run("go", ui="none")
+    assert seen == [ran]
+    _, call, answer = server.seen[1].body["messages"]
+    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == ran
+    assert "good" in answer["content"]
+    assert result.messages[1].calls[0].arguments == written
+    assert result.session.verify()
+
+
+async def test_the_log_keeps_the_name_that_the_model_made_up(server: FakeServer) -> None:
+    server.say(piece(0, "c1", "functions.look", "{}"), chunk("tool_calls"))
+    server.say(chunk("stop", content="done"))
+    result = await nb.Agent(OpenAIChat("m", base_url=server.url)).run("go", ui="none")
+    assert list(result.tool_calls["name"]) == ["functions.look"]
+    assert result.messages[1].calls[0].name == "functions.look"
+    sent = server.seen[1].body["messages"][1]["tool_calls"][0]["function"]["name"]
+    assert sent == sendable_name("functions.look")
+    assert result.session.verify()
 
 
 def test_settings_are_sent_only_if_set_and_extra_wins() -> None:
@@ -275,7 +415,7 @@ def test_a_step_translates_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> 
 
     made: list[str] = []
 
-    def counted(node: dict[str, Any], empty: Any) -> bytes:
+    def counted(node: dict[str, Any], empty: Any, family: str) -> bytes:
         made.append(node["text"])
         return orjson.dumps({"role": node["role"], "content": node["text"]})
 
@@ -398,6 +538,7 @@ async def test_text_then_calls_keep_both_and_their_order(server: FakeServer) -> 
         Delta("1}", 1, "arguments"),
         Delta("sub", 2, "name"),
         Delta("{}", 2, "arguments"),
+        Spent(Usage(10, 5)),
         Block(Call("add", '{"a":1}', "c1"), 1),
         Block(Call("sub", "{}", "c2"), 2),
         End("tool_calls", Usage(10, 5)),
@@ -457,6 +598,80 @@ async def test_three_calls_are_three_calls_however_a_host_numbers_them(
         ("add", C),
     ]
     assert [text([i], "arguments") for i in items if text([i], "arguments")] != []
+
+
+BLANK_FUNCTION = {"name": "", "arguments": ""}
+BLANKS: list[dict[str, Any]] = [
+    {"function_call": BLANK_FUNCTION},
+    {"function_call": {"name": None, "arguments": None}},
+    {"tool_calls": [{"id": "", "type": "function", "function": BLANK_FUNCTION}]},
+    {"tool_calls": [{"index": 0, "id": None, "function": {"name": "", "arguments": " \n"}}]},
+    {"tool_calls": [{"index": 0, "function": {"name": "", "arguments": "{}"}}]},
+    {"tool_calls": [{"index": 0, "type": "function", "function": None}]},
+    {"tool_calls": [{}]},
+    {"tool_calls": [None]},
+]
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=str)
+async def test_a_call_without_name_id_and_arguments_beside_content_is_no_call(
+    server: FakeServer, blank: dict[str, Any]
+) -> None:
+    server.say(chunk(content="One ", **blank), chunk(content="two", **blank), chunk("stop"))
+    assert await asked(server) == [Delta("One ", 0), Delta("two", 0), End("stop")]
+    message = {"role": "assistant", "content": "One two", **blank}
+    answer = {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+    server.tell(json.dumps(answer).encode(), headers={"content-type": "application/json"})
+    await asked(server)
+    assert await asked(server) == [Delta("One two", 0), End("stop")]
+
+
+async def test_blank_pieces_hide_no_call(server: FakeServer) -> None:
+    """Some hosts announce a call by its index before they give its name."""
+    server.say(piece(0), piece(0, "c", "add", ""), piece(0, None, None, A), chunk("tool_calls"))
+    assert calls(await asked(server)) == [Call("add", A, "c")]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        piece(0, "a", "add", '{"a":1}'),
+        piece(0, "a", "add", '{"a": 1}'),
+        piece(0, "a", None, '{"a":1}'),
+        piece(None, "a", "add", {"a": 1}),
+        {"choices": [{"index": 0, "finish_reason": None, "message": {"tool_calls": [
+            {"id": "a", "function": {"name": "add", "arguments": '{"a":1}'}}]}}]},
+    ],
+)  # fmt: skip
+async def test_a_call_sent_in_pieces_and_once_more_whole_is_one_call(
+    server: FakeServer, again: Any
+) -> None:
+    pieces = [piece(0, "a", "add", ""), piece(0, None, None, '{"a":'), piece(0, None, None, "1}")]
+    server.say(*pieces, again, again, chunk("tool_calls"))
+    items = await asked(server)
+    assert calls(items) == [Call("add", '{"a":1}', "a")]
+    assert text(items, "arguments") == '{"a":1}'
+
+
+async def test_equal_calls_that_a_host_tells_apart_are_two(server: FakeServer) -> None:
+    """F-B1."""
+    for one, other in ((piece(0, "x", "add", A), piece(1, "x", "add", A)),
+                       (piece(0, "x", "add", A), piece(0, "y", "add", A))):  # fmt: skip
+        server.say(one, other, chunk("tool_calls"))
+    for _ in range(2):
+        assert [call.arguments for call in calls(await asked(server))] == [A, A]
+
+
+async def test_null_among_choices_parts_and_details_is_skipped(server: FakeServer) -> None:
+    server.say(
+        {"choices": [None, {"index": 0, "delta": {"content": [None, {"type": "text", "text": "a"}]}}]},
+        chunk(reasoning_details=[None, {"type": "reasoning.text", "text": "hm"}]),
+        chunk(tool_calls=[None, piece(0, "c", "add", A)["choices"][0]["delta"]["tool_calls"][0]]),
+        chunk("tool_calls"),
+    )  # fmt: skip
+    items = await asked(server)
+    assert (text(items), text(items, "thinking")) == ("a", "hm")
+    assert calls(items) == [Call("add", A, "c")]
 
 
 async def test_empty_choices_and_other_choices_are_no_error(server: FakeServer) -> None:
@@ -617,12 +832,41 @@ async def test_usage_counts_are_disjoint_and_add_up(
         assert counts.total == usage["total_tokens"]
 
 
+def counts(prompt: int | None, completion: int | None) -> dict[str, int | None]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion}
+
+
 async def test_running_totals_of_usage_replace_each_other(server: FakeServer) -> None:
-    server.say(
-        chunk(content="a", usage={"prompt_tokens": 9, "completion_tokens": None}),
-        chunk("stop", usage={"prompt_tokens": 9, "completion_tokens": 2}),
-    )
-    assert (await asked(server))[-1] == End("stop", Usage(9, 2))
+    server.say(chunk(content="a", usage=counts(9, None)), chunk("stop", usage=counts(9, 2)))
+    items = await asked(server)
+    assert [item for item in items if isinstance(item, Spent)] == [
+        Spent(Usage(9, 0)),
+        Spent(Usage(9, 2)),
+    ]
+    assert items[-1] == End("stop", Usage(9, 2))
+
+
+@pytest.mark.parametrize(
+    "without",
+    [None, {}, counts(None, None), counts(0, 0), {"completion_tokens": 5}],
+)
+async def test_a_chunk_without_usage_does_not_reset_it(server: FakeServer, without: Any) -> None:
+    last = {**chunk("stop"), "usage": without}
+    server.say(chunk(content="a", usage=counts(10, 2)), chunk(usage=counts(10, 5)), last)
+    assert (await asked(server))[-1] == End("stop", Usage(10, 5))
+
+
+@pytest.mark.parametrize("how", ["closed", "lost", "error", "unreadable"])
+async def test_usage_is_told_before_a_stream_breaks(server: FakeServer, how: str) -> None:
+    last: Any = {
+        "error": {"error": {"message": "busy", "code": 503}, "usage": counts(10, 6)},
+        "unreadable": b"data: {nope\n\n",
+    }.get(how, b"")
+    used = [chunk(content="a", usage=counts(10, 2)), chunk(content="b", usage=counts(10, 5))]
+    server.say(*used, chunk(content="c"), last, done=False, cut=how == "lost")
+    got, _ = await until_error(server)
+    told = [item.usage for item in got if isinstance(item, Spent)]
+    assert told[-1] == Usage(10, 6 if how == "error" else 5)
 
 
 async def test_either_the_end_marker_or_a_finish_reason_suffices(server: FakeServer) -> None:
@@ -694,15 +938,99 @@ async def test_an_error_inside_the_stream_is_typed_and_what_came_before_is_kept(
     assert text(got) == "ab"
 
 
-async def test_refusals_are_typed_unless_there_is_text(server: FakeServer) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "message", "said"),
+    [
+        ("stop", {"content": None, "refusal": "I can't do that."}, "I can't do that."),
+        ("stop", {"content": "", "refusal": "I can't do that."}, "I can't do that."),
+        ("stop", {"content": "Well: ", "refusal": "I can't."}, "Well: I can't."),
+        ("content_filter", {"content": None, "refusal": None}, ""),
+        ("content_filter", {"content": "Once upon", "refusal": None}, "Once upon"),
+        ("refusal", {"content": "I won't.", "refusal": ""}, "I won't."),
+    ],
+)
+async def test_a_refusal_by_the_model_is_an_answer(
+    server: FakeServer, reason: str, message: dict[str, str | None], said: str, whole: Any
+) -> None:
+    used = {"prompt_tokens": 9, "completion_tokens": 3}
+    if whole:
+        choices = [{"index": 0, "finish_reason": reason, "message": message}]
+        raw = json.dumps({"choices": choices, "usage": used}).encode()
+        server.tell(raw, headers={"content-type": "application/json"})
+    else:
+        pieces = [chunk(refusal=each) for each in (message["refusal"] or "").partition(" ") if each]
+        server.say(
+            chunk(content=message["content"], refusal=None), *pieces, chunk(reason, usage=used)
+        )
+    items = await asked(server)
+    assert text(items) == said
+    assert items[-1] == End("refused", Usage(9, 3))
+
+
+async def test_a_refusal_is_read_where_a_reply_in_json_was_asked_for(server: FakeServer) -> None:
     server.say(chunk(refusal="I can't "), chunk(refusal="do that."), chunk("stop"))
-    with pytest.raises(RefusedError, match=r"I can't do that\."):
-        await asked(server)
     server.say(chunk("content_filter"))
-    await _raises_then(server, RefusedError)
-    server.say(chunk(content="Once upon"), chunk("content_filter"))
-    await _raises_then(server, RefusedError)
-    assert (await asked(server))[-1] == End("stop")
+    what = request(tools=(TOOL,))
+    items = await asked(server, what, constrain_tools=True)
+    assert (text(items), items[-1]) == ("I can't do that.", End("refused"))
+    assert await asked(server, what, constrain_tools=True) == [End("refused")]
+
+
+NO_ANSWERS: list[tuple[bytes, type[ModelError]]] = [
+    (b"{}", NotFoundError),
+    (b'{"detail":"Not Found"}', NotFoundError),
+    (b'{"object":"list","data":[{"id":"m"}]}', NotFoundError),
+    (b'{"code":429,"msg":"slow down"}', RateLimitError),
+    (b'{"status":401,"title":"Unauthorized"}', AuthError),
+    (b'{"choices":[]}', ServerError),
+    (b'{"choices":null}', ServerError),
+    (b'{"choices":[{}]}', ServerError),
+    (b'{"choices":[null],"usage":{"prompt_tokens":1}}', ServerError),
+]
+
+
+@pytest.mark.parametrize(("said", "kind"), NO_ANSWERS, ids=str)
+@pytest.mark.parametrize("how", ["plain", "stream", "unmarked"])
+async def test_what_holds_no_answer_is_a_typed_error_that_quotes_it(
+    server: FakeServer, said: bytes, kind: type[ModelError], how: str
+) -> None:
+    if how == "plain":
+        server.tell(said, headers={"content-type": "application/json"})
+    else:
+        server.say(b"data: %b\n\n" % said, done=how == "stream")
+    _, error = await until_error(server)
+    assert type(error) is kind
+    assert error.body == said.decode()
+    assert any(each in str(error) for each in (said.decode(), "slow down", "Unauthorized", "401"))
+
+
+async def test_a_stream_of_the_end_marker_alone_is_a_typed_error(server: FakeServer) -> None:
+    server.say()
+    server.say(b": keep-alive\n\n", b"data:  \n\n")
+    for _ in range(2):
+        _, error = await until_error(server)
+        assert type(error) is ServerError
+        assert (error.body, error.recoverable) == ("[DONE]", True)
+
+
+async def test_what_is_quoted_is_short_and_without_keys(server: FakeServer) -> None:
+    server.tell(
+        b'{"detail":"no route for sk-secret-key %b"}' % (b"x" * 5_000),
+        headers={"content-type": "application/json"},
+    )
+    with pytest.raises(NotFoundError, match="base_url") as caught:
+        await asked(server, api_key="sk-secret-key")
+    assert "sk-secret-key" not in str(caught.value) + str(caught.value.body)
+    assert len(str(caught.value)) < 500
+    assert len(caught.value.body or "") < 2_100
+
+
+@pytest.mark.parametrize("delta", [{}, {"content": ""}, {"content": None, "role": "assistant"}])
+async def test_an_answer_without_words_is_an_answer(server: FakeServer, delta: Any) -> None:
+    """Whether it will do is the loop's to say."""
+    server.say({"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]})
+    assert await asked(server) == [End("stop")]
 
 
 async def _raises_then(server: FakeServer, kind: type[ModelError]) -> None:

@@ -61,13 +61,14 @@ def read_by_hand(row: dict[str, Any]) -> Reading:
                 kept[0] += call["function"].get("name") or ""
                 kept[1] += call["function"].get("arguments") or ""
                 kept[2] = kept[2] or call.get("id") or ""
-    if error or (refusal and not text):
+    if error:
         return {"error": "in the answer"}
+    why = "tool_calls" if calls else "stop"
     return {
-        "text": text,
+        "text": text + refusal,
         "thinking": thinking,
         "calls": [(name, arguments or "{}", id_) for name, arguments, id_ in calls.values()],
-        "finish": "max_tokens" if finish == "length" else "tool_calls" if calls else "stop",
+        "finish": "max_tokens" if finish == "length" else "refused" if refusal else why,
         "total": usage,
     }
 

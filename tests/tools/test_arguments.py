@@ -81,10 +81,45 @@ def test_stray_quotes_behind_an_empty_object_are_told():
     assert "quotes" in (read(now, '{}""').repaired or "")
 
 
-@pytest.mark.parametrize("text", ['{"a": 1} done', '{"a": 1}{"a": 1}', "{} x", "{'a': 1} done"])
+@pytest.mark.parametrize("text", ['{"a": 1} done', '{"a": 1}{"a": 2}', "{} x", "{'a': 1} done"])
 def test_other_trailing_text_is_an_error(text: str):
     """F-C1."""
     assert "Send one JSON object and nothing else" in refused(add, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}{"a": 1}',
+        '{"a": 1}\n{ "a":1 } {"a": 1}',
+        "{'a': 1}{'a': 1}",
+        '"{\\"a\\":1}{\\"a\\":1}"',
+    ],
+)
+def test_one_object_said_twice_is_read_once_and_told(text: str):
+    found = read(add, text)
+    assert found.value == {"a": 1, "b": 1}
+    assert "more than once" in (found.repaired or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}{"a": true}',
+        '{"a": 1}{"a": 1.0}',
+        '{"a": 1}{"a": 1',
+        '{"a": 1}{"a": 1}x',
+        "{'a': 1}{'a': 2}",
+    ],
+)
+def test_objects_that_differ_are_an_error(text: str):
+    assert "Send one JSON object and nothing else" in refused(add, text)
+
+
+def test_what_follows_an_object_may_be_deep_or_long():
+    deep = '{"a": 1}' + '{"a":' * 100_000
+    assert "nothing else" in refused(add, deep)
+    assert read(add, '{"a": 1}' * 100_000).value["a"] == 1
 
 
 @pytest.mark.parametrize("text", ['{"a": 1', '{"a": 1, "b', '{"a": [1, 2', "{'a': 'x", "{"])

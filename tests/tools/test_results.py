@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from nbagent.tools import error_text, to_text
+from nbagent.tools import collected, error_text, to_text
 
 
 class Colour(enum.Enum):
@@ -178,6 +178,22 @@ def test_endless_iterators_are_cut():
         raise ValueError(msg)
 
     assert to_text(broken()) == '[1,"<stopped by ValueError: bad>"]'
+
+
+async def test_endless_async_generators_are_cut_and_closed():
+    closed: list[bool] = []
+
+    async def endless() -> typing.AsyncGenerator[int]:
+        try:
+            for n in itertools.count():
+                yield n
+        finally:
+            closed.append(True)
+
+    found = await collected(endless())
+    assert (len(found), found[-2]) == (1001, 999)
+    assert "not read" in found[-1]
+    assert closed
 
 
 def test_half_characters_and_nul_are_replaced():
