@@ -1,4 +1,4 @@
-"""Tables about what the model was asked and what it said: steps, attempts, verdicts, messages, usage."""
+"""Tables about what the model was asked and what it said: steps, attempts, verdicts, messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbagent.events.turn import limit_words
-from nbagent.folds.ledger import LOGICAL
 from nbagent.frames.columns import Column, Table, json_text
 from nbagent.frames.log_tables import ids, place
-from nbagent.frames.reading import Reading
 from nbagent.frames.story import Attempt, Entered, Step, Verdict, tell
 from nbagent.messages import Call, Message, Thinking, Usage
 
-__all__ = ["ATTEMPTS", "MESSAGES", "STEPS", "USAGE", "VERDICTS"]
+__all__ = ["ATTEMPTS", "MESSAGES", "PURPOSES", "STEPS", "TOKENS", "VERDICTS", "total"]
 
 FINISHES = ("stop", "tool_calls", "max_tokens", "refused", "error", "aborted")
 PURPOSES = ("main", "digest", "summary", "goal")
@@ -355,62 +353,4 @@ MESSAGES = Table(
         *ids("entry", attempt=True),
     ],
     short="turn step role name text calls_json source",
-)
-
-
-# -- usage
-
-
-class _Group:
-    """The attempts of one model and purpose."""
-
-    def __init__(self, first: Attempt) -> None:
-        self.session_id, self.model = first.sent.session_id, first.header["model"]
-        self.purpose = first.purpose
-        self.attempts: list[Attempt] = []
-
-
-def _groups(reading: Reading) -> list[_Group]:
-    groups: dict[tuple[str, str], _Group] = {}
-    for attempt in tell(reading).attempts:
-        key = (attempt.header["model"], attempt.purpose)
-        groups.setdefault(key, _Group(attempt)).attempts.append(attempt)
-    return list(groups.values())
-
-
-def _sum(name: str) -> Callable[[_Group], Any]:
-    return lambda group: getattr(total(group.attempts), name)
-
-
-USAGE = Table(
-    "usage",
-    "One row per model and purpose, in the order of their first request.",
-    _groups,
-    [
-        Column("model", "text", lambda g: g.model, doc="The model asked."),
-        Column("purpose", "category", lambda g: g.purpose, PURPOSES, "What it was asked for."),
-        Column("attempts", "int", lambda g: len(g.attempts), doc="Generations.", unit="attempts"),
-        Column(
-            "model_calls",
-            "int",
-            lambda g: sum(a.sent.data.get("cause") in LOGICAL for a in g.attempts),
-            doc="Generations without those that repeat a failed one: what a budget counts.",
-            unit="calls",
-        ),
-        *(Column(name, "int", _sum(name), doc=doc) for name, _, doc in TOKENS),
-        Column("tokens", "int", _sum("total"), doc="All of them."),
-        Column(
-            "cost_usd", "float", lambda _: None, doc="US dollars; missing if no price is known."
-        ),
-        Column("priced", "bool", lambda _: False, doc="Whether a price is known."),
-        Column("estimated", "bool", _sum("estimated"), doc="Whether some tokens were estimated."),
-        Column(
-            "duration_ms",
-            "float",
-            lambda g: float(sum(a.ended.get("duration_ms", 0.0) for a in g.attempts)),
-            doc="Time spent waiting for the model.",
-        ),
-        Column("session_id", "text", lambda g: g.session_id, doc="The session's id."),
-    ],
-    short="model purpose attempts model_calls input_tokens output_tokens tokens duration_ms",
 )

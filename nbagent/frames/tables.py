@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from nbagent.errors import ConfigError
 from nbagent.frames.columns import Column, Table, build
 from nbagent.frames.log_tables import COMPACTIONS, EVENTS, NOTES
-from nbagent.frames.model_tables import ATTEMPTS, MESSAGES, STEPS, USAGE, VERDICTS
+from nbagent.frames.model_tables import ATTEMPTS, MESSAGES, STEPS, VERDICTS
 from nbagent.frames.reading import read
 from nbagent.frames.small import small_table
 from nbagent.frames.tool_tables import APPROVALS, TOOLS
+from nbagent.frames.usage_table import USAGE
 from nbagent.log import collector_paused
 
 if TYPE_CHECKING:

@@ -17,6 +17,9 @@ GAP = "  "
 ENOUGH = 20
 """Cells are cut to this before any heading is cut."""
 
+HEADING = 10
+"""Headings are cut to this before any cell is cut to less than `ENOUGH`."""
+
 CUT = 6
 """Cells and headings are cut to no less than this."""
 
@@ -62,10 +65,15 @@ def _cell(value: Any) -> str:
 
 
 def _fit(cells: list[int], headings: list[int], width: int) -> list[int]:
-    """Widths that fit: the longest cells are cut first, headings when that is not enough."""
+    """Widths that fit: the longest cells are cut first, then headings, then all alike."""
     widths = [max(pair) for pair in zip(cells, headings, strict=True)]
     room = width - len(GAP) * (len(widths) - 1)
-    for floors in ([max(heading, ENOUGH) for heading in headings], [CUT] * len(widths)):
+    whole = [max(heading, ENOUGH) for heading in headings]
+    begun = [
+        max(min(heading, HEADING), min(cell, ENOUGH))
+        for cell, heading in zip(cells, headings, strict=True)
+    ]
+    for floors in (whole, begun, [CUT] * len(widths)):
         while sum(widths) > room:
             able = [n for n, wide in enumerate(widths) if wide > floors[n]]
             if not able:

@@ -50,7 +50,8 @@ def _faults(cells: Executed, printed: str) -> Iterator[str]:
 
     if "stop_reason='end_turn'" not in cells.text("run"):
         yield f"the run did not end by itself: {cells.text('run')}"
-    calls = re.findall(r"^\d+ +(\w+) .*\} +(\w+)", tools, re.MULTILINE)
+    # Arguments that don't fit the line end with an ellipsis.
+    calls = re.findall(r"^\d+ +(\w+) .*[}…] +(\w+)", tools, re.MULTILINE)
     if calls != [(name, "ok") for name in CALLS] or '{"species":"owl"}' not in tools:
         yield f"other calls: {tools}"
     if len(notes) != 1 or not number.search(notes[0]):
