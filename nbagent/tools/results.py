@@ -43,7 +43,6 @@ WRONG_PLACE = (
     r"\bnot (?:in|on) the main thread\b",
 )
 """What libraries say when their objects are used on another thread or loop than they were made on."""
-_WRONG_PLACE = re.compile("|".join(WRONG_PLACE), re.IGNORECASE)
 
 
 def to_text(value: Any) -> str:
@@ -110,11 +109,12 @@ def in_wrong_place(error: BaseException) -> bool:
     >>> in_wrong_place(ValueError("The future belongs to a different loop than the one specified"))
     True
     """
+    said = re.compile("|".join(WRONG_PLACE), re.IGNORECASE)  # kept by `re`, not made on import
     seen: BaseException | None = error
     for _ in range(MOST_CAUSES):
         if seen is None:
             return False
-        if _WRONG_PLACE.search(_message(seen)):
+        if said.search(_message(seen)):
             return True
         seen = seen.__cause__
     return False
