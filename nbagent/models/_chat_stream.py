@@ -129,17 +129,7 @@ class Reader:
         ModelError
             If what came is whole but no answer; it is quoted.
         """
-        host = self._target.host
-        if self._failed is not None:
-            raise self._failed
-        if not self._answered and (self.marked or self._instead):
-            raise no_answer(self._readable(self._instead or b"[DONE]"), host=host)
-        if self.finish is None and not self.marked:
-            msg = f"the answer of {host} stopped in the middle"
-            raise TruncatedStreamError(msg)
-        if self.finish == "error":  # OpenRouter's word for a failure upstream
-            msg = f"{host} broke off its answer without saying why"
-            raise ServerError(msg)
+        self._check_whole()
         cut = self.finish in ("length", "max_tokens", "model_length")
         items: list[Item] = []
         if self._thinking is None and self._thinking_key and self._calls:
@@ -192,6 +182,19 @@ class Reader:
             reasoning = min(reasoning, completion)
             completion -= reasoning
         return Usage(prompt - cached - written, completion, cached, written, reasoning)
+
+    def _check_whole(self) -> None:
+        host = self._target.host
+        if self._failed is not None:
+            raise self._failed
+        if not self._answered and (self.marked or self._instead):
+            raise no_answer(self._readable(self._instead or b"[DONE]"), host=host)
+        if self.finish is None and not self.marked:
+            msg = f"the answer of {host} stopped in the middle"
+            raise TruncatedStreamError(msg)
+        if self.finish == "error":  # OpenRouter's word for a failure upstream
+            msg = f"{host} broke off its answer without saying why"
+            raise ServerError(msg)
 
     def _spent(self, fields: dict[str, Any]) -> list[Item]:
         """Take in the counts of a chunk: running totals, of which those left out still hold."""
