@@ -32,7 +32,6 @@ CUT_CALL = (
     "Make the call again with less text, or split it into several calls."
 )
 
-
 ANSWERED = ("end_turn", "refused")
 """Stop reasons of a turn that ended with an answer."""
 
