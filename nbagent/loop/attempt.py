@@ -277,6 +277,7 @@ class _Gathered:
 
     def failed(self, error: ModelError, *, finish: str = "error") -> Generated:
         """Close a failed attempt."""
+        error.tried = ""  # scripted errors are raised again and again
         usage = self.close(finish, failure=error)
         tokens = usage.total if usage else 0
         return Generated(self.message(), finish, self.request, error, tokens=tokens)

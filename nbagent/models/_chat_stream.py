@@ -94,7 +94,7 @@ class Reader:
         if not isinstance(chunk, dict):
             raise self._unreadable(payload)
         fields = cast("dict[str, Any]", chunk)
-        items = self._spent(fields) if "usage" in fields or "timings" in fields else []
+        items = self._spent(fields) if fields.get("usage") or fields.get("timings") else []
         if fields.get("error"):
             text = self._readable(payload)
             self._failed = error_in_stream(fields["error"], host=self._target.host, body=text)

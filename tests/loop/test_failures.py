@@ -369,6 +369,15 @@ async def test_each_wait_and_repeat_is_said_where_people_look(
     assert "3 tries in 0." in str(caught.value)
 
 
+async def test_an_error_object_that_is_raised_again_does_not_tell_of_earlier_runs():
+    same = nb.errors.ServerError("oops")
+    for _ in range(2):
+        with pytest.raises(nb.errors.ServerError, match="3 tries") as caught:
+            await agent_of(same, same, same).run("go")
+        ends = [e.data for e in caught.value.result.events if e.type == "attempt/end"]
+        assert [each.failure["message"] for each in ends] == ["oops"] * 3
+
+
 async def test_an_error_of_a_single_try_says_nothing_of_tries():
     with pytest.raises(nb.errors.AuthError) as caught:
         await agent_of(nb.errors.AuthError("no key")).run("go")
