@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from nbagent.escape import clean
@@ -20,12 +21,24 @@ ENOUGH = 20
 HEADING = 10
 """Headings are cut to this before any cell is cut to less than `ENOUGH`."""
 
+MARKS = "_,;:/-"
+"""A line may end behind these, as at a space."""
+
 CUT = 6
 """Cells and headings are cut to no less than this."""
 
 
-def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
-    """A heading and one line per row; columns without any value are left out.
+def text_table(
+    names: Sequence[str], rows: Sequence[Sequence[Any]], width: int, lines: int = 1
+) -> str:
+    """A heading, and for each row as many lines as its cells need; columns without a value are left out.
+
+    Parameters
+    ----------
+    width
+        Columns of the terminal.
+    lines
+        Most lines of a row; cells that need more are cut.
 
     Examples
     --------
@@ -44,13 +57,32 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) 
     widths = _fit(
         [max(map(_width, column[1:])) for column in columns], [len(c[0]) for c in columns], width
     )
-    fitted = [
-        [_pad(cell, wide) for cell in column] for column, wide in zip(columns, widths, strict=True)
-    ]
-    lines = [GAP.join(cells).rstrip() for cells in zip(*fitted, strict=True)]
+    heading, *blocks = (_row(cells, widths, lines) for cells in zip(*columns, strict=True))
     if left_out > 1:
-        lines.insert(FIRST + 1, f"… {left_out} rows more")
-    return "\n".join(lines)
+        blocks.insert(FIRST, [f"… {left_out} rows more"])
+    return "\n".join([*heading, *(line for block in blocks for line in block)])
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], lines: int) -> list[str]:
+    wrapped = [_wrapped(cell, wide, lines) for cell, wide in zip(cells, widths, strict=True)]
+    return [
+        GAP.join(_pad(piece, wide) for piece, wide in zip(pieces, widths, strict=True)).rstrip()
+        for pieces in zip_longest(*wrapped, fillvalue="")
+    ]
+
+
+def _wrapped(text: str, width: int, lines: int) -> list[str]:
+    """The text in lines, broken behind a mark where one comes late enough, cut behind the last."""
+    pieces: list[str] = []
+    while _width(text) > width and len(pieces) < lines - 1:
+        room = len(_cut(text, width + 1)[0]) - 1
+        breaks = [
+            n for n in range(room // 2 + 1, room + 1) if text[n] == " " or text[n - 1] in MARKS
+        ]
+        end = breaks[-1] if breaks else room
+        pieces.append(text[:end].rstrip(" "))
+        text = text[end:].lstrip(" ")
+    return [*pieces, text]
 
 
 def _cell(value: Any) -> str:

@@ -28,6 +28,9 @@ FIRST, LAST = 30, 30
 
 CELL_CHARS = 1000
 
+ROW_LINES = 5
+"""Most lines of a row in a terminal."""
+
 
 class View(pd.DataFrame):
     """A DataFrame that differs from others by its looks only.
@@ -77,10 +80,9 @@ def as_text(frame: pd.DataFrame, names: Sequence[Any], others: Sequence[Any]) ->
     if not rows:
         return size
     cells = [[label, *(NOTHING if v is None else v for v in values)] for label, *values in rows]
-    lines = text_table(["", *map(str, names)], cells, width).split("\n")
     if left_out:
-        lines.insert(FIRST + 1, f"… {left_out:,} rows more")
-    return "\n".join([*lines, size])
+        cells.insert(FIRST, [f"… {left_out:,} rows more", *[""] * len(names)])
+    return f"{text_table(['', *map(str, names)], cells, width, ROW_LINES)}\n{size}"
 
 
 def as_html(frame: pd.DataFrame, names: Sequence[Any], others: Sequence[Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nbagent.frames import show
+from nbagent.frames.text_table import _width, text_table
 from nbagent.log import Log
 from nbagent.stores.jsonl import JsonlStore
 
@@ -94,3 +95,18 @@ def test_showing_needs_no_pandas():
         "assert not {'pandas', 'numpy', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "text", ["one two three four five", "a" * 30, "日本語の長い文です", "x_y_z-long_name;end"]
+)
+@pytest.mark.parametrize("width", [6, 7, 11])
+def test_cells_that_wrap_lose_nothing_but_spaces_until_their_last_line(text: str, width: int):
+    names, whole = ["t", "n"], text_table(["t", "n"], [[text, 1]], width + 3, lines=9)
+    lines = whole.split("\n")[1:]
+    told = "".join(line.rstrip("1").strip() for line in lines)
+    assert told == text.replace(" ", "")
+    cut = text_table(names, [[text, 1]], width + 3, lines=2).split("\n")
+    assert len(cut) == 3
+    assert "…" in cut[2]
+    assert max(map(_width, whole.split("\n"))) <= width + 3
