@@ -104,9 +104,9 @@ def test_showing_needs_no_pandas():
 def test_cells_that_wrap_lose_nothing_but_spaces_until_their_last_line(text: str, width: int):
     names, whole = ["t", "n"], text_table(["t", "n"], [[text, 1]], width + 3, lines=9)
     lines = whole.split("\n")[1:]
-    told = "".join(line.rstrip("1").strip() for line in lines)
-    assert told == text.replace(" ", "")
-    cut = text_table(names, [[text, 1]], width + 3, lines=2).split("\n")
-    assert len(cut) == 3
-    assert "…" in cut[2]
+    told = "".join(line.rstrip("1") for line in lines)
+    assert told.replace(" ", "") == text.replace(" ", "")
+    cut = text_table(names, [[text, 1]], width + 3, lines=2).split("\n")[1:]
+    assert len(cut) == min(len(lines), 2)
+    assert ("…" in cut[-1]) == (len(lines) > 2)
     assert max(map(_width, whole.split("\n"))) <= width + 3
