@@ -27,7 +27,11 @@ LEAST = 12
 """Characters of a variable's value, from which on it counts as a secret."""
 LEAST_GIVEN = 4
 """Characters of a text in `redact`: a shorter one would be found everywhere."""
+LEAST_CUT = 8
+"""Characters of the beginning of a secret, in front of an ellipsis, that are masked, too."""
 
+_CUT = "…"
+_CUT_BYTES = _CUT.encode()
 _ENDINGS = ("_KEY", "_TOKEN", "_SECRET")
 
 _LAYERS = 5
@@ -114,7 +118,8 @@ class Mask:
 
     def hits(self, encoded: bytes) -> bool:
         """Whether a JSON text may hold something to mask."""
-        if self._patterns or b"\\\\" in encoded:  # a text inside may have escapes of its own
+        # A text inside may have escapes of its own; a value may be cut off.
+        if self._patterns or b"\\\\" in encoded or _CUT_BYTES in encoded:
             return True
         return any(secret.encoded in encoded for secret in self._secrets)
 
@@ -212,6 +217,7 @@ class Mask:
                 end = at + len(secret.text)
                 yield layer.start(at), layer.end(end), secret.mark
                 at = text.find(secret.text, at + 1)
+            yield from _shortened(layer, secret)
 
     def _fits(self, text: str) -> Iterator[Span]:
         """Where patterns fit."""
@@ -426,6 +432,17 @@ def _begun(text: str, secret: str) -> int:
     while at >= 0 and not secret.startswith(text[at:]):
         at = text.find(secret[0], at + 1)
     return at if at >= 0 else len(text)
+
+
+def _shortened(layer: _Layer, secret: _Secret) -> Iterator[Span]:
+    """Where the beginning of a secret stands in front of the sign that something is cut off."""
+    text, at = layer.text, layer.text.find(_CUT)
+    while at >= 0:
+        window = text[max(0, at - len(secret.text)) : at]
+        length = len(window) - _begun(window, secret.text)
+        if length >= LEAST_CUT:
+            yield layer.start(at - length), layer.end(at), secret.mark
+        at = text.find(_CUT, at + 1)
 
 
 def _marked(text: str, spans: list[Span], marks: Pattern) -> str:

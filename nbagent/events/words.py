@@ -22,17 +22,13 @@ _SCHEMA = Shape(
     foreign=frozenset(("default", "enum", "const", "examples")),
 )
 """Of a tool's arguments: keys are JSON Schema's, or names that the tool's function gives."""
-_HEADER = _own(
-    "model", tools=_own("name", parameters=_SCHEMA), settings=_own("tool_choice")
-)
+_HEADER = _own("model", tools=_own("name", parameters=_SCHEMA), settings=_own("tool_choice"))
 _ERROR = _own("type", "code")
 
 WORDS: dict[str, Shape] = {
     "turn/end": _own("reason", "stop", "cause", error=_ERROR, limit=_own("name", "per")),
     "user/message": _own("id", "source", message=_NODE),
-    "agent/inbox/spliced": _own(
-        "target", "outcome", inserted=_own("id", "source", message=_NODE)
-    ),
+    "agent/inbox/spliced": _own("target", "outcome", inserted=_own("id", "source", message=_NODE)),
     "control/interrupt": _own("by"),
     "control/steer": _own("item"),
     "request/header": _own("reason", header=_HEADER),

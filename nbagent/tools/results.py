@@ -77,9 +77,7 @@ def to_text(value: Any) -> str:
     return _clean(text.decode())
 
 
-def error_text(
-    tool_name: str, error: BaseException, masked: Callable[[str], str] = str
-) -> str:
+def error_text(tool_name: str, error: BaseException, masked: Callable[[str], str] = str) -> str:
     r"""What the model reads when a tool raised: the error, and how to go on; no traceback.
 
     Secrets are `masked` before a long text is cut: a piece of one would not be found.
