@@ -23,6 +23,7 @@ from typing import Any, overload
 
 import orjson
 
+from nbagent.environment import environment
 from nbagent.errors import CorruptLogError, FormatError, LockedError, SessionError
 from nbagent.events import SPECS, Event
 from nbagent.events.disk import PACKED, RUN_MS, Reader, Row, Writer, marks
@@ -30,7 +31,7 @@ from nbagent.events.words import WORDS
 from nbagent.folds import CHECKS, STEPS, Folds
 from nbagent.interfaces.store import Store, Stored, Torn
 from nbagent.messages import scrub
-from nbagent.redact import Mask, Shape, environment, mask_of
+from nbagent.redact import Mask, Shape, mask_of
 
 __all__ = ["Events", "Log", "Report", "collector_paused", "verify"]
 
