@@ -27,8 +27,10 @@ class _Slot(Protocol):
     abandoned: bool
 
 
-async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
-    """The body inside the gates around it.
+async def run_body(
+    state: RunState, call: ToolCall, slot: _Slot, ended: Callable[[ToolResult], None]
+) -> ToolResult:
+    """The body inside the gates around it; `ended` hears of its result before they do.
 
     Raises
     ------
@@ -37,7 +39,9 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     """
 
     async def innermost(call: ToolCall) -> ToolResult:
-        return await _call(state, call, slot)
+        result = await _call(state, call, slot)
+        ended(result)
+        return result
 
     beside = goes_on(call.tool)
     if beside:

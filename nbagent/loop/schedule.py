@@ -192,7 +192,7 @@ class _Batch:
         slot.started = True
         try:
             with scope:
-                slot.result = await run_body(state, slot.called(), slot)
+                slot.result = await run_body(state, slot.called(), slot, self._ended(slot))
         finally:
             slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
             if scope.fired:
@@ -249,7 +249,7 @@ class _Batch:
     async def _run_task(self, slot: Slot) -> None:
         began, state = time.perf_counter(), self.state
         try:
-            result = await run_body(state, slot.called(), slot)
+            result = await run_body(state, slot.called(), slot, self._ended(slot))
         except asyncio.CancelledError:
             result = aborted(slot)
         except BaseException as error:  # noqa: BLE001 - of a gate around it: ends the run, see above
@@ -269,6 +269,23 @@ class _Batch:
         # Behind the wake-up, so that what is committed then and what others have ended with in the
         # same turn of the loop goes out in the same write.
         state.loop.call_soon(self._write_out)
+
+    def _ended(self, slot: Slot) -> Callable[[ToolResult], None]:
+        """What is to happen when the slot's body ends: a gate around it may go on for long."""
+        began = time.perf_counter()
+
+        def keep(result: ToolResult) -> None:
+            if slot.result is None and not self.over:
+                slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
+                self._keep(slot, result)
+                self._write_out()
+
+        def ended(result: ToolResult) -> None:
+            # What a body has failed with is often tried again by a gate: its outcome is open.
+            if result.status == "ok":
+                self.state.loop.call_soon(keep, result)
+
+        return ended
 
     def _keep(self, slot: Slot, result: ToolResult) -> None:
         """Log what a body came to, for a result that can't be committed yet."""

@@ -108,3 +108,73 @@ async def test_bodies_that_end_together_are_one_write(
     )
     await agent.run("go", session=tmp_path / "s.jsonl")
     assert [n for n in writes if n] == [10]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("tool", ["publish", "wait"])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_result_is_in_the_file_while_a_gate_around_the_body_goes_on(
+    tool: str, count: int, sync: bool, stopped: bool, tmp_path: Path
+):
+    path = tmp_path / "s.jsonl"
+    seen: list[bool] = []
+
+    class Slow:
+        async def around(self, call: nb.ToolCall, ctx: Any, following: Any) -> nb.ToolResult:
+            result = await following(call)
+            for _ in range(2):
+                await asyncio.sleep(0)
+            seen.append(result.raw.encode() in path.read_bytes())
+            if stopped:
+                run.interrupt()
+            await asyncio.sleep(0.01)
+            return result.but(shown="looked at")
+
+    each = [{"text": f"t{n}"} if tool == "publish" else {"seconds": n / 1000} for n in range(count)]
+    agent = nb.Agent(
+        nb.models.Scripted([[nb.call(tool, **arguments) for arguments in each], "done"]),
+        tools=[publish, wait],
+        gates=[Slow(), *nb.DEFAULT_GATES],
+        approval=nb.Approval(mode="auto"),
+    )
+    run = agent.start("go", session=nb.Session.open(path, sync=sync))
+    result = await run
+    assert seen == [True] * len(seen)
+    assert len(seen) == count or stopped
+    types = [e.type for e in result.events]
+    assert types.count("tool/result") == count
+    assert types.count("tool/done") >= len(seen)
+    assert result.session.verify().ok
+
+
+async def test_what_a_gate_around_the_body_tries_again_is_not_taken_for_its_outcome(
+    tmp_path: Path,
+):
+    tried: list[int] = []
+
+    @nb.tool(risk="mutating")
+    def pay() -> str:
+        """Pay."""
+        tried.append(1)
+        if len(tried) < 3:
+            raise OSError("busy")  # noqa: EM101, TRY003 - the least that is an error
+        return "paid"
+
+    class Again:
+        async def around(self, call: nb.ToolCall, ctx: Any, following: Any) -> nb.ToolResult:
+            result = await following(call)
+            while result.status == "error":
+                await asyncio.sleep(0.002)
+                result = await following(call)
+            return result
+
+    agent = nb.Agent(
+        nb.models.Scripted([nb.call("pay"), "done"]),
+        tools=[pay],
+        gates=[Again(), *nb.DEFAULT_GATES],
+        approval=nb.Approval(mode="auto"),
+    )
+    result = await agent.run("go", session=tmp_path / "s.jsonl")
+    assert [e.type for e in result.events].count("tool/done") == 0
+    assert [e.data.raw for e in result.events if e.type == "tool/result"] == ["paid"]
