@@ -132,11 +132,11 @@ class _Batch:
         state = self.state
         again, self._answered = self._answered, False
         for slot in self.slots:
-            if slot.settled or slot.result is not None or slot is at:
-                continue
             new = not slot.looked_at
             parse(state, slot)
-            look_at(state, slot)
+            look_at(state, slot)  # of all, also of those that have a result: calls come in order
+            if slot.settled or slot.result is not None or slot is at:
+                continue
             if slot.call is None or not (new or again):
                 continue
             call, decision = await decide(state, slot)
@@ -155,6 +155,7 @@ class _Batch:
         """Until an answer comes, a body ends, or Stop; commits what has ended by then."""
         state = self.state
         if not self._signalled:
+            self._write_out()  # it may be long
             self._woken = state.loop.create_future()
             try:
                 with Scope(state.token):
@@ -308,6 +309,10 @@ class _Batch:
         running = {slot.running for slot in self.slots if slot.running is not None}
         if not running:
             return
+        for slot in self.slots[self.committed :]:
+            if slot.started and slot.result is not None:
+                self._keep(slot, slot.result)
+        self._write_out()
         for task in running:
             task.cancel()
         await asyncio.wait(running, timeout=GRACE_S)
@@ -390,10 +395,12 @@ class _Batch:
                     else after(slot.call, result, self.state.gates)
                 )
             except Exception:  # noqa: BLE001 - the run ends already, with the first error
-                return withheld(result)
+                said = None
             if not isinstance(said, ToolResult):
                 if inspect.iscoroutine(said):
                     said.close()
+                if slot.result is not None:  # for people it is not lost
+                    self._keep(slot, slot.result)
                 return withheld(result)
             result = said
         return result
