@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import re
 import time
 import uuid
@@ -24,13 +23,15 @@ from typing import Any, overload
 
 import orjson
 
+from nbagent.environment import environment
 from nbagent.errors import CorruptLogError, FormatError, LockedError, SessionError
 from nbagent.events import SPECS, Event
 from nbagent.events.disk import PACKED, RUN_MS, Reader, Row, Writer, marks
+from nbagent.events.words import WORDS
 from nbagent.folds import CHECKS, STEPS, Folds
 from nbagent.interfaces.store import Store, Stored, Torn
 from nbagent.messages import scrub
-from nbagent.redact import Mask, mask_of
+from nbagent.redact import Mask, Shape, mask_of
 
 __all__ = ["Events", "Log", "Report", "collector_paused", "verify"]
 
@@ -44,6 +45,7 @@ _KINDS = {
     for type_ in SPECS
 }
 _UNKNOWN = (b"", None, ())
+_FOREIGN = Shape()
 """By event type: how its line goes on after the time, what may refuse it, and what takes it in."""
 
 
@@ -99,6 +101,7 @@ class Log:
         "__weakref__",
         "_checksum",
         "_displaced",
+        "_looked",
         "_pending",
         "_records",
         "_stored",
@@ -164,12 +167,14 @@ class Log:
         self.redact = tuple(redact)
         self.mask: Mask | None = None
         """What is masked; as of the last `look_for_secrets`."""
+        self._looked: tuple[Any, Any] = (None, None)
+        """What was masked then: the environment's secrets, and `redact`."""
         self.look_for_secrets()
         stored = store.load() if store is not None else Stored(None, [])
         if stored.torn is not None:
             position, length, _ = stored.torn
             text = "%s ends in an unfinished write: %d bytes at byte %d are left out"
-            _logger.warning(text, self._place(), length, position)
+            _logger.warning(text, self.masked(self._place()), length, position)
         if stored.header is not None:
             self._begin(stored.header)
             self._take_in(stored)
@@ -178,7 +183,7 @@ class Log:
         value = {"nbagent": FORMAT, "projection": 1, "id": id_ or uuid.uuid4().hex}
         value["created"] = clock()
         if cwd:
-            value["cwd"] = scrub(cwd)
+            value["cwd"] = self.masked(scrub(cwd))
         self._begin(orjson.dumps(value))
 
     @property
@@ -210,15 +215,24 @@ class Log:
     # -- writing
 
     def look_for_secrets(self) -> None:
-        """Mask what the environment holds now, from the next event on."""
-        self.mask = mask_of(self.redact, os.environ)
+        """Mask what the environment holds now, and all that it held before, from the next event on."""
+        secrets, redact = environment.secrets(), self.redact
+        if self._looked[0] is not secrets or self._looked[1] is not redact:
+            self._looked = (secrets, redact)
+            self.mask = mask_of(redact, secrets, self.mask)
 
     def masked(self, text: str) -> str:
         """A text as it will stand in the log."""
         return text if self.mask is None else self.mask.text(text)
 
     def append(
-        self, type_: str, data: dict[str, Any], *, ignorable: bool = False, batch: int = 0
+        self,
+        type_: str,
+        data: dict[str, Any],
+        *,
+        ignorable: bool = False,
+        batch: int = 0,
+        masked: bool = False,
     ) -> int:
         """Add one event; gives its seq. `data` belongs to the log from then on.
 
@@ -228,6 +242,8 @@ class Log:
             Whether a reader that doesn't know the type may skip it.
         batch
             How many events follow that stand or fall with this one; see `append_batch`.
+        masked
+            Whether its texts were masked before: what is also sent must be the same, to the byte.
 
         Raises
         ------
@@ -244,8 +260,8 @@ class Log:
         except TypeError:
             data = scrub(data)
             body = orjson.dumps(data)
-        if self.mask is not None and self.mask.hits(body):
-            data = self.mask.value(data)
+        if self.mask is not None and not masked and self.mask.hits(body):
+            data = self.mask.shaped(data, WORDS.get(type_, _FOREIGN))
             body = orjson.dumps(data)
         if ignorable or batch:
             body += marks(ignorable=ignorable, batch=batch)
@@ -510,7 +526,8 @@ def _header(line: bytes, place: str) -> dict[str, Any]:
             "update nbagent to read it"
         )
         raise FormatError(msg)
-    if version != FORMAT or "id" not in value or type(value.get("created")) is not int:
+    kinds = [type(value.get(key)) for key in ("nbagent", "id", "created")]
+    if version != FORMAT or kinds != [int, str, int] or type(value.get("cwd", "")) is not str:
         msg = f"{place}: its first line is no header of a session log"
         raise FormatError(msg)
     return value

@@ -141,7 +141,7 @@ class Run:
         last = len(log) if first is not None else 0
         result = Result(
             self.session,
-            text=ending.text,
+            text=log.masked(ending.text),
             stop_reason=ending.stop,
             truncated=ending.truncated,
             first=first or 0,
@@ -414,7 +414,7 @@ class Run:
         return (
             f"<Run ended: {self._finished.result(0)!r}>"
             if error is None
-            else f"<Run failed: {error!r}>"
+            else self.session.log.masked(f"<Run failed: {error!r}>")
         )
 
 

@@ -264,7 +264,7 @@ class Session:
         self.log.release()
 
     def __repr__(self) -> str:
-        where = f" at {self.location}" if self.location else ""
+        where = self.log.masked(f" at {self.location}") if self.location else ""
         runs = self.log.folds.turn.run
         return f"<Session {self.id[:8]}{where}: {_count(runs, 'run')}, {_count(len(self.log), 'event')}>"
 

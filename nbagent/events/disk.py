@@ -145,10 +145,10 @@ def _close(
         for at, (now, rest) in enumerate(run, seq):
             records.append(b'{"seq":%d,%b%b' % (at, _step(now - before), rest))
             before = now
-    grown = dict(blocks)
+    pieces: dict[tuple[int, str], list[str]] = {key: [text] for key, text in blocks.items()}
     for index, kind, text in chunks:
-        grown[index, kind] = grown.get((index, kind), "") + text
-    return grown
+        pieces.setdefault((index, kind), []).append(text)
+    return {key: "".join(texts) for key, texts in pieces.items()}
 
 
 def _packable(data: dict[str, Any]) -> bool:

@@ -183,8 +183,8 @@ def explain(
         changed=_changes(lines, before, now, history),
         digest=data["surface_hash"],
         body_digest=data.get("body_digest"),
-        body=body.value,
-        body_note=body.note,
+        body=body.value if log.mask is None else log.mask.value(body.value),
+        body_note=log.masked(body.note),
     )
 
 

@@ -171,7 +171,7 @@ class Plan:
     """A tool's async generator to a list that can be rendered."""
     render: Callable[[Any], str]
     """A tool's value to text."""
-    render_error: Callable[[str, Exception], str]
+    render_error: Callable[[str, Exception, Callable[[str], str]], str]
     """(tool, what it raised) to what the model reads."""
     in_wrong_place: Callable[[BaseException], bool]
     """Whether an error says that something belongs to another thread or event loop."""

@@ -61,6 +61,7 @@ async def attempt(state: RunState, cause: str | None, bounce: Bounce | None) -> 
     Exception
         Whatever a model raises that is no `ModelError`; the attempt is closed.
     """
+    state.log.look_for_secrets()
     announce(state)
     request, tail = build(state, cause, bounce)
     prepared = state.plan.model.prepare(request)
@@ -132,22 +133,23 @@ def _check_live(state: RunState, prepared: Prepared, request: Request) -> None:
 
 
 async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> None:
-    append, count, masked = state.log.append, 0, gathered.masked
+    count, masked = 0, gathered.masked
     item: Item
     async with aclosing(_generator(state.plan.model.stream(prepared))) as stream:
         async for item in stream:
             if type(item) is Delta:
                 if masked is not None:
+                    if item.text:  # what is held back has its place in the answer, too
+                        gathered.order.setdefault(item.index, None)
                     item = masked.feed(item)  # noqa: PLW2901
+                count += 1
+                if count % BREATH == 0:
+                    await asyncio.sleep(0)
                 if not item.text:
                     continue
                 if gathered.first is None:
                     gathered.first = time.perf_counter()
-                append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
-                gathered.add(item)
-                count += 1
-                if count % BREATH == 0:
-                    await asyncio.sleep(0)
+                gathered.log(item)
             elif type(item) is Block:
                 gathered.blocks[item.index] = item.part
                 gathered.order.setdefault(item.index, None)
@@ -158,8 +160,7 @@ async def _receive(state: RunState, prepared: Prepared, gathered: _Gathered) -> 
                 gathered.spent = item.usage or gathered.spent
                 break
     for item in masked.rest() if masked is not None else ():
-        append("assistant/chunk", chunk_data(item.index, item.kind, item.text))
-        gathered.add(item)
+        gathered.log(item)
 
 
 def _generator(stream: Any) -> Any:
@@ -180,7 +181,8 @@ def _keep_prefix(state: RunState, gathered: _Gathered) -> None:
     ]
     if parts:
         node = Message("assistant", parts).to_node()
-        state.log.append("assistant/message", {"message": node, "interrupted": True})
+        data = {"message": node, "interrupted": True}
+        state.log.append("assistant/message", data, masked=True)
     else:
         state.log.append("attempt/discarded", {"why": "aborted"})
 
@@ -204,7 +206,8 @@ class _Gathered:
 
     def __init__(self, state: RunState, request: Request) -> None:
         self.state, self.request = state, request
-        self.masked = None if state.log.mask is None else MaskedAnswer(state.log.mask)
+        mask = state.log.mask
+        self.masked = None if mask is None else MaskedAnswer(mask, state.plan.tools)
         self.started = time.perf_counter()
         self.first: float | None = None
         self.order: dict[int, None] = {}
@@ -216,8 +219,10 @@ class _Gathered:
         """What the provider said last of the cost."""
         self.closed: Message | None = None
 
-    def add(self, item: Delta) -> None:
-        """Take in a delta."""
+    def log(self, item: Delta) -> None:
+        """Take in a delta that may be told, and log it."""
+        data = chunk_data(item.index, item.kind, item.text)
+        self.state.log.append("assistant/chunk", data, masked=self.masked is not None)
         key = (item.index, item.kind)
         pieces = self.pieces.get(key)
         if pieces is None:

@@ -27,8 +27,10 @@ class _Slot(Protocol):
     abandoned: bool
 
 
-async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
-    """The body inside the gates around it.
+async def run_body(
+    state: RunState, call: ToolCall, slot: _Slot, ended: Callable[[ToolResult], None]
+) -> ToolResult:
+    """The body inside the gates around it; `ended` hears of its result before they do.
 
     Raises
     ------
@@ -37,7 +39,9 @@ async def run_body(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     """
 
     async def innermost(call: ToolCall) -> ToolResult:
-        return await _call(state, call, slot)
+        result = await _call(state, call, slot)
+        ended(result)
+        return result
 
     beside = goes_on(call.tool)
     if beside:
@@ -76,7 +80,7 @@ async def _call(state: RunState, call: ToolCall, slot: _Slot) -> ToolResult:
     try:
         act = partial(tool.call, *args, **kwargs)
         value = await _value(state, call, act, slot, context)
-        return ToolResult(plan.render(value))
+        return ToolResult(_read(state, plan.render(value)))
     except asyncio.CancelledError as error:
         if slot.abandoned or (task is not None and task.cancelling()):
             raise
@@ -116,6 +120,12 @@ async def _value(
     return await state.plan.collect(value) if inspect.isasyncgen(value) else value
 
 
+def _read(state: RunState, text: str) -> str:
+    """A text that comes from a body, as the model may read it: before anything cuts it."""
+    state.log.look_for_secrets()  # it may have put a new one into the environment
+    return state.log.masked(text)
+
+
 def _on_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
@@ -123,9 +133,9 @@ def _on_main_thread() -> bool:
 def _failed(
     state: RunState, call: ToolCall, error: Exception, type_: str | None = None
 ) -> ToolResult:
-    text = state.plan.render_error(call.name, error)
+    text = state.plan.render_error(call.name, error, partial(_read, state))
     if state.plan.in_wrong_place(error):
-        what = f"{type(error).__name__}: {error}"
+        what = _read(state, f"{type(error).__name__}: {error}")
         state.tell_once(
             "wrong-place",
             call.name,
@@ -187,6 +197,7 @@ def _tell_late(state: RunState, name: str, future: Future[Any]) -> None:
         return
     ok, value = future.result()
     text = state.plan.render(value) if ok else f"{type(value).__name__}: {value}"
+    text = state.log.masked(text)  # from any thread, so with what is known
     state.notice("late-result", f"`{name}`, which had been given up, ended after all: {text[:500]}")
 
 

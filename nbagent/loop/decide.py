@@ -246,9 +246,9 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
         name=call.name,
         ref=call.ref,
         risk=call.risk,
-        why=decision.why,
+        why=_masked(state, decision.why),
         arguments=_masked(state, orjson.loads(call.canonical)),
-        description=call.tool.description,
+        description=_masked(state, call.tool.description),
         preview=_preview(state, call),
         rememberable=call.risk != "dangerous" and state.plan.remember is not None,
         expires_ms=data.get("expires"),
@@ -270,7 +270,7 @@ def _preview(state: RunState, call: ToolCall) -> Any:
             return Diff(_masked(state, shown.old), _masked(state, shown.new))
         return _masked(state, shown)
     except Exception as error:  # noqa: BLE001 - a preview is a courtesy
-        return f"(the preview failed: {type(error).__name__}: {error})"
+        return state.log.masked(f"(the preview failed: {type(error).__name__}: {error})")
 
 
 async def awaited(state: RunState, value: Any) -> Any:

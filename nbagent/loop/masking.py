@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from nbagent.interfaces.model import Delta
-from nbagent.messages import Call, Part, Text, Thinking
+from nbagent.messages import Call, Part, Text, Thinking, scrub
 from nbagent.redact import Mask, StreamMask
 
 __all__ = ["MaskedAnswer"]
@@ -14,10 +14,10 @@ __all__ = ["MaskedAnswer"]
 class MaskedAnswer:
     """The mask over the blocks of one answer."""
 
-    __slots__ = ("_arguments", "_mask", "_streams", "unmasked")
+    __slots__ = ("_arguments", "_mask", "_names", "_streams", "unmasked")
 
-    def __init__(self, mask: Mask) -> None:
-        self._mask = mask
+    def __init__(self, mask: Mask, names: Collection[str]) -> None:
+        self._mask, self._names = mask, names
         self._streams: dict[tuple[int, str], StreamMask] = {}
         self._arguments: dict[int, list[str]] = {}
         self.unmasked: dict[int, str] = {}
@@ -44,13 +44,15 @@ class MaskedAnswer:
         """A block of the answer; `position` is that of the call, if it is one."""
         mask = self._mask
         if type(part) is Call:
-            written = "".join(self._arguments.get(index, ())) or part.arguments
-            masked = mask.arguments(part.arguments)
+            written = scrub("".join(self._arguments.get(index, ()))) or part.arguments
+            masked = mask.arguments(written)
             if masked != written:
                 self.unmasked[position] = written
             extra = None if part.extra is None else mask.arguments(part.extra)
-            return Call(mask.text(part.name), masked, mask.text(part.id), extra)
+            name = part.name if part.name in self._names else mask.text(part.name)
+            return Call(name, masked, mask.text(part.id), extra)
         if type(part) is Thinking:
             data = None if part.data is None else mask.arguments(part.data)
-            return Thinking(mask.text(part.text), part.signature, data)
+            proof = None if part.signature is None else mask.text(part.signature)
+            return Thinking(mask.text(part.text), proof, data)
         return Text(mask.text(part.text)) if type(part) is Text else part

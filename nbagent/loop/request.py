@@ -43,11 +43,11 @@ def announce(state: RunState) -> None:
         return
     value, fresh = orjson.loads(header.data), state.speaker not in log.speakers
     if folds.header.value is None:
-        log.append("request/header", {"header": value, "reason": "initial"})
+        log.append("request/header", {"header": value, "reason": "initial"}, masked=True)
     elif fresh:
-        log.append("request/header", {"header": value, "reason": "resume"})
+        log.append("request/header", {"header": value, "reason": "resume"}, masked=True)
     elif folds.header.value != value:
-        log.append("request/header", {"header": value, "reason": "change"})
+        log.append("request/header", {"header": value, "reason": "change"}, masked=True)
     state.header_sent = header.data
     log.speakers.add(state.speaker)
     context: dict[str, Any] = {"model": plan.model.name}
@@ -78,7 +78,8 @@ def build(
     entries: list[dict[str, Any]] = []
     messages: list[Message] = []
     if bounce is not None:
-        bounce = bounce._replace(text=state.log.masked(bounce.text))
+        masked = state.log.masked
+        bounce = bounce._replace(text=masked(bounce.text), source=masked(bounce.source))
         _bounced(bounce, messages, entries)
     answer = state.folds.turn.step
     spent = _spent(state, cause)
@@ -171,4 +172,4 @@ def log_sent(
         request.choice.to_dict() if request.choice else None,
         body_digest,
     )
-    return state.log.append("request/sent", data)
+    return state.log.append("request/sent", data, masked=True)

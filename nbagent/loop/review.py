@@ -177,7 +177,8 @@ async def _ask(state: RunState, name: str, reviewer: Any, view: Attempt) -> Verd
         what = f"what it awaited was cancelled ({error!r})"
     except Exception as error:  # noqa: BLE001 - a reviewer that fails must not stop the run
         what = f"{type(error).__name__}: {error}"
-    _logger.warning("reviewer `%s` is left out of this answer: %s", name, what)
+    said = state.log.masked(f"reviewer `{name}` is left out of this answer: {what}")
+    _logger.warning("%s", said)
     state.log.append("review/verdict", events.verdict(name, "noted", "failed", detail=what))
     return Verdict.accept()
 
@@ -186,7 +187,7 @@ def _send_back(
     state: RunState, got: Generated, name: str, verdict: Verdict, tallies: defaultdict[str, int]
 ) -> Bounce:
     tallies[verdict.reason] += 1
-    draft = state.log.append("assistant/draft", {"message": got.message.to_node()})
+    draft = state.log.append("assistant/draft", {"message": got.message.to_node()}, masked=True)
     _log_verdict(state, name, verdict, tallies)
     state.log.append("attempt/discarded", {"why": "rejected"})
     return Bounce(draft, got.message, verdict.text, verdict.reason)
@@ -198,10 +199,11 @@ def _force(
     tallies[verdict.reason] += 1
     text = state.log.masked(scrub(verdict.text))
     message = Message("assistant", text if text.strip() else "")
-    state.log.append("assistant/draft", {"message": got.message.to_node()})
+    state.log.append("assistant/draft", {"message": got.message.to_node()}, masked=True)
     _log_verdict(state, name, verdict, tallies)
     state.log.append("attempt/discarded", {"why": "forced"})
-    state.log.append("assistant/message", {"message": message.to_node(), "source": "reviewer"})
+    data = {"message": message.to_node(), "source": "reviewer"}
+    state.log.append("assistant/message", data, masked=True)
     return Answer(message, "stop", forced=True)
 
 
@@ -223,7 +225,7 @@ def _commit(state: RunState, message: Message, *, interrupted: bool = False) -> 
     data: dict[str, Any] = {"message": message.to_node()}
     if interrupted:
         data["interrupted"] = True
-    state.log.append("assistant/message", data)
+    state.log.append("assistant/message", data, masked=True)
 
 
 def _without_calls(message: Message) -> Message:

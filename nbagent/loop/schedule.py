@@ -132,11 +132,11 @@ class _Batch:
         state = self.state
         again, self._answered = self._answered, False
         for slot in self.slots:
-            if slot.settled or slot.result is not None or slot is at:
-                continue
             new = not slot.looked_at
             parse(state, slot)
-            look_at(state, slot)
+            look_at(state, slot)  # of all, also of those that have a result: calls come in order
+            if slot.settled or slot.result is not None or slot is at:
+                continue
             if slot.call is None or not (new or again):
                 continue
             call, decision = await decide(state, slot)
@@ -155,6 +155,7 @@ class _Batch:
         """Until an answer comes, a body ends, or Stop; commits what has ended by then."""
         state = self.state
         if not self._signalled:
+            self._write_out()  # it may be long
             self._woken = state.loop.create_future()
             try:
                 with Scope(state.token):
@@ -192,7 +193,7 @@ class _Batch:
         slot.started = True
         try:
             with scope:
-                slot.result = await run_body(state, slot.called(), slot)
+                slot.result = await run_body(state, slot.called(), slot, self._ended(slot))
         finally:
             slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
             if scope.fired:
@@ -249,7 +250,7 @@ class _Batch:
     async def _run_task(self, slot: Slot) -> None:
         began, state = time.perf_counter(), self.state
         try:
-            result = await run_body(state, slot.called(), slot)
+            result = await run_body(state, slot.called(), slot, self._ended(slot))
         except asyncio.CancelledError:
             result = aborted(slot)
         except BaseException as error:  # noqa: BLE001 - of a gate around it: ends the run, see above
@@ -269,6 +270,23 @@ class _Batch:
         # Behind the wake-up, so that what is committed then and what others have ended with in the
         # same turn of the loop goes out in the same write.
         state.loop.call_soon(self._write_out)
+
+    def _ended(self, slot: Slot) -> Callable[[ToolResult], None]:
+        """What is to happen when the slot's body ends: a gate around it may go on for long."""
+        began = time.perf_counter()
+
+        def keep(result: ToolResult) -> None:
+            if slot.result is None and not self.over:
+                slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
+                self._keep(slot, result)
+                self._write_out()
+
+        def ended(result: ToolResult) -> None:
+            # What a body has failed with is often tried again by a gate: its outcome is open.
+            if result.status == "ok":
+                self.state.loop.call_soon(keep, result)
+
+        return ended
 
     def _keep(self, slot: Slot, result: ToolResult) -> None:
         """Log what a body came to, for a result that can't be committed yet."""
@@ -291,6 +309,10 @@ class _Batch:
         running = {slot.running for slot in self.slots if slot.running is not None}
         if not running:
             return
+        for slot in self.slots[self.committed :]:
+            if slot.started and slot.result is not None:
+                self._keep(slot, slot.result)
+        self._write_out()
         for task in running:
             task.cancel()
         await asyncio.wait(running, timeout=GRACE_S)
@@ -373,10 +395,12 @@ class _Batch:
                     else after(slot.call, result, self.state.gates)
                 )
             except Exception:  # noqa: BLE001 - the run ends already, with the first error
-                return withheld(result)
+                said = None
             if not isinstance(said, ToolResult):
                 if inspect.iscoroutine(said):
                     said.close()
+                if slot.result is not None:  # for people it is not lost
+                    self._keep(slot, slot.result)
                 return withheld(result)
             result = said
         return result

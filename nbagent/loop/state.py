@@ -16,6 +16,7 @@ import orjson
 from nbagent.errors import ConfigError
 from nbagent.escape import clean
 from nbagent.events import approval, note, session
+from nbagent.events.words import WORDS
 from nbagent.folds.denials import key_of
 from nbagent.interfaces.approver import ANSWERS, Answer, AnswerWord, Approver, Question
 from nbagent.interfaces.gate import Decision, ToolCall
@@ -198,7 +199,8 @@ class RunState:
         question, text = waiting.question, ""
         try:
             for _ in range(MOST_ASKS):
-                said = await self._decide(channel, replace(question, problem=text))
+                problem = self.log.masked(text)
+                said = await self._decide(channel, replace(question, problem=problem))
                 text = self._try(question.id, said, name)
                 if not text:
                     return
@@ -363,10 +365,11 @@ class GateContext:
 
     def refused(self, call: ToolCall) -> bool:
         """Whether the same tool with the same arguments was refused earlier in this turn."""
-        denials, log = self._state.folds.denials, self._state.log
+        denials, mask = self._state.folds.denials, self._state.log.mask
         if not denials.refused:
             return False
-        return key_of(call.name, log.masked(call.canonical.decode())) in denials.refused
+        logged = call.arguments if mask is None else mask.value(call.arguments)
+        return key_of(call.name, orjson.dumps(logged).decode()) in denials.refused
 
     def remembered(self, call: ToolCall) -> tuple[bool, str] | None:
         """A remembered answer for this tool."""
@@ -401,9 +404,9 @@ def _masked(plan: Plan, log: Log) -> Plan:
     """The plan with a header that holds no secrets: it is logged, and what is logged is sent."""
     if log.mask is None or not log.mask.hits(plan.header.data):
         return plan
-    value = orjson.loads(plan.header.data)
-    masked = log.mask.value(value)
-    return plan if masked == value else replace(plan, header=Header.from_dict(masked))
+    value = {"header": orjson.loads(plan.header.data)}
+    masked = log.mask.shaped(value, WORDS["request/header"])["header"]
+    return plan if masked == value["header"] else replace(plan, header=Header.from_dict(masked))
 
 
 def _name_of(channel: Approver) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -76,8 +76,10 @@ def to_text(value: Any) -> str:
     return _clean(text.decode())
 
 
-def error_text(tool_name: str, error: BaseException) -> str:
+def error_text(tool_name: str, error: BaseException, masked: Callable[[str], str] = str) -> str:
     r"""What the model reads when a tool raised: the error, and how to go on; no traceback.
+
+    Secrets are `masked` before a long text is cut: a piece of one would not be found.
 
     Examples
     --------
@@ -85,7 +87,7 @@ def error_text(tool_name: str, error: BaseException) -> str:
     Error: ValueError: no column `x`
     (`load` failed. Read the error, correct the call and try once more, or use another approach.)
     """
-    message = _message(error)
+    message = _message(error, masked)
     head = f"Error: {type(error).__name__}"
     if in_wrong_place(error):
         advice = (
@@ -158,12 +160,12 @@ def _clean(text: str) -> str:
     return scrub(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, masked: Callable[[str], str] = str) -> str:
     try:
         pieces = [str(error), *getattr(error, "__notes__", ())]
         inner: Sequence[BaseException] = getattr(error, "exceptions", ())
-        pieces += [f"- {type(each).__name__}: {_message(each)}" for each in inner[:3]]
-        text = "\n".join(str(each) for each in pieces if each).strip()
+        pieces += [f"- {type(each).__name__}: {_message(each, masked)}" for each in inner[:3]]
+        text = masked("\n".join(str(each) for each in pieces if each)).strip()
     except Exception:  # noqa: BLE001 - the message is made by foreign code
         return "(its message can't be read)"
     if len(text) > MOST_ERROR:

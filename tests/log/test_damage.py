@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nbagent as nb
-from nbagent.errors import ConfigError, CorruptLogError, SessionError
+from nbagent.errors import ConfigError, CorruptLogError, FormatError, SessionError
 from nbagent.session import _OPEN
 
 pytestmark = pytest.mark.damages_files
@@ -124,3 +125,36 @@ def test_rewritten_line_ends_are_named(path: Path):
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(CorruptLogError, match=r"line ends were rewritten.*\(line 7\)"):
         nb.Session.open(path)
+
+
+@pytest.mark.parametrize("field", ['"nbagent":true', '"id":5', '"created":"x"', '"cwd":["/"]'])
+@pytest.mark.parametrize("until_damage", [False, True])
+def test_a_header_whose_fields_are_of_another_kind_is_none(
+    path: Path, field: str, until_damage: bool
+):
+    header, rest = path.read_bytes().split(b"\n", 1)
+    name = field.split(":")[0].encode()
+    assert name + b":" in header
+    altered = re.sub(name + rb':(?:"[^"]*"|\d+)', field.encode(), header)
+    path.write_bytes(altered + b"\n" + rest)
+    with pytest.raises(FormatError, match="no header of a session log"):
+        nb.Session.open(path, until_damage=until_damage)
+
+
+def test_a_byte_that_is_changed_anywhere_is_told_and_nothing_is_written(path: Path):
+    whole = path.read_bytes()
+    lines = list(nb.Session.open(path).log.lines)
+    for at in range(len(whole)):
+        content = whole[:at] + bytes([whole[at] ^ (1 << at % 7)]) + whole[at + 1 :]
+        path.write_bytes(content)
+        _OPEN.clear()
+        try:
+            session = nb.Session.open(path, until_damage=True)
+        except (FormatError, CorruptLogError) as error:
+            said = str(error)
+        else:
+            said = session.damage or f"{path}: {session.log.torn}"
+            assert session.log.lines == lines[: len(session.log.lines)]
+            assert not session.verify().ok or session.log.torn
+        assert str(path) in said
+        assert path.read_bytes() == content
