@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +24,12 @@ from nbagent.escape import clean
 
 __all__ = ["main"]
 
-FIRST = "01_quickstart.ipynb"
+FIRST, SECOND = "01_quickstart.ipynb", "02_anatomy_of_a_loop.ipynb"
 FOLDER = "nbagent-notebooks"
-"""Where the notebooks of an installed package are copied to, so that they can be changed."""
+"""What people may change or throw away: copies of an installed package's notebooks, executed ones."""
 CELL_TIMEOUT_S = 600
+WIDEST = 100
+"""Tables of an executed notebook are no wider than this, and no wider than the terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,13 +69,17 @@ def _parser() -> argparse.ArgumentParser:
         " the notebook itself is not changed",
     )
     quickstart.add_argument(
-        "--output", type=Path, metavar="FILE", help="with --execute: keep the executed notebook"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=f"with --execute: where to keep the executed notebook (default: {_executed(Path(FOLDER))})",
     )
     quickstart.add_argument(
         "--folder",
         type=Path,
         default=Path(FOLDER),
-        help="where to copy the notebooks of an installed package (default: %(default)s)",
+        help="for executed notebooks, and for copies of an installed package's notebooks"
+        " (default: %(default)s)",
     )
     quickstart.add_argument(
         "options", nargs="*", help="after --: options for JupyterLab, such as --no-browser"
@@ -136,7 +143,7 @@ def _quickstart(options: argparse.Namespace) -> int:
         msg = "--output keeps what --execute made: give both"
         raise ConfigError(msg)
     if options.execute:
-        return _execute(_notebooks() / FIRST, options.output)
+        return _execute(_notebooks() / FIRST, options.output or _executed(options.folder))
     return _open_lab(options.folder, options.options)
 
 
@@ -158,7 +165,12 @@ def _ignore(_signal: int, _frame: object) -> None:
     """Do nothing."""
 
 
-def _execute(path: Path, output: Path | None) -> int:
+def _executed(folder: Path) -> Path:
+    """Where the executed first notebook is kept if nobody says otherwise."""
+    return folder / f"{Path(FIRST).stem}.executed.ipynb"
+
+
+def _execute(path: Path, output: Path) -> int:
     missing = [*_missing()]
     if find_spec("nbclient") is None:
         missing.append(f"what runs notebooks: {_pip('lab')}")
@@ -167,18 +179,50 @@ def _execute(path: Path, output: Path | None) -> int:
         raise ConfigError(msg)
     import nbformat
 
+    _check_writable(output)
     notebook: Any = nbformat.read(path, as_version=4)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     _say(f"Running {path.name} in a fresh kernel of Python {platform.python_version()}")
     failure = _run_cells(notebook, path.parent)
-    if output is not None:
-        output.write_text(nbformat.writes(notebook), "utf-8")  # pyright: ignore[reportUnknownMemberType]
-        _say(f"The executed notebook is in {output}")
+    output.write_text(nbformat.writes(notebook), "utf-8")  # pyright: ignore[reportUnknownMemberType]
+    kept = f"The executed notebook, with all outputs: {output}"
     if failure:
+        _say(kept)
         _say(f"nbagent: {failure}", sys.stderr)
         return 1
     for tag, title in (("answer", "The answer"), ("tools", "Its tool calls")):
         _say(f"\n{title}\n\n{_shown(notebook, tag)}")
+    _say(f"\n{kept}\n\n{_next_steps(output)}")
     return 0
+
+
+def _check_writable(output: Path) -> None:
+    """Say before the minute of work that its outcome could not be kept, not after it."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not output.exists()
+        with output.open("ab"):  # no byte is changed
+            pass
+        if is_new:
+            output.unlink()
+    except OSError as error:
+        msg = f"can't write {output} ({error.strerror}): name another file with --output"
+        raise ConfigError(msg) from error
+
+
+def _next_steps(output: Path) -> str:
+    """What to do after the first notebook, as commands to copy."""
+    python = Path(sys.executable)
+    with suppress(ValueError):
+        python = python.relative_to(Path.cwd())
+    module = f"{shlex.quote(str(python))} -m"
+    return (
+        "What next\n\n"
+        f"  look at it        {module} jupyterlab {shlex.quote(str(output))}\n"
+        f"  run it yourself   {module} nbagent quickstart\n"
+        f"  the next one      {SECOND}, beside it in JupyterLab: one run taken apart\n"
+        f'  keep your runs    agent.run(…, session="runs/demo.jsonl"), then\n'
+        f"                    {module} nbagent show runs/demo.jsonl"
+    )
 
 
 def _run_cells(notebook: Any, folder: Path) -> str | None:
@@ -190,11 +234,12 @@ def _run_cells(notebook: Any, folder: Path) -> str | None:
     from nbformat.v4 import new_code_cell  # pyright: ignore[reportUnknownVariableType]
 
     progress = _Progress(notebook)
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
     wide = (
-        f"import pandas as _p; _p.set_option('display.width', {width}, 'display.max_columns', 99)"
+        f"import os as _o, pandas as _p; _o.environ['COLUMNS'] = '{width}'\n"
+        f"_p.set_option('display.width', {width}, 'display.max_columns', 99)"
     )
-    # Tables as wide as this terminal: a cell in front, which is taken away again.
+    # Tables that fit this terminal: a cell in front, which is taken away again.
     first: Any = new_code_cell(wide)
     notebook.cells.insert(0, first)
     with ExitStack() as stack:

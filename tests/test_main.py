@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -233,6 +234,71 @@ def test_a_failing_cell_is_named_and_the_notebook_is_not_changed(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_the_executed_notebook_is_kept_and_told_with_what_to_do_next(tmp_path: Path):
+    path = _installed(tmp_path, ["6 * 7"], tags=["answer"])
+    before = path.read_bytes()
+    done = nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    kept = Path("nbagent-notebooks") / "01_quickstart.executed.ipynb"
+    assert path.read_bytes() == before
+    cells = json.loads((tmp_path / kept).read_text("utf-8"))["cells"]
+    assert cells[1]["outputs"][0]["data"]["text/plain"] in ("42", ["42"])
+    where, following = done.stdout.split("The executed notebook, with all outputs: ")[1].split(
+        "What next"
+    )
+    assert where.strip() == str(kept)
+    for words in (
+        f"{sys.executable} -m jupyterlab {kept}",
+        "-m nbagent quickstart\n",
+        "02_anatomy_of_a_loop.ipynb",
+        "-m nbagent show runs/demo.jsonl",
+    ):
+        assert words in following
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("columns", "most"), [("", 100), ("250", 100), ("60", 60)])
+def test_the_printed_table_fits_the_line_and_loses_no_word(tmp_path: Path, columns: str, most: int):
+    _installed(tmp_path, [TABLE], tags=["tools"])
+    done = nbagent(
+        "quickstart", "--execute", env={**_package(tmp_path), "COLUMNS": columns}, cwd=tmp_path
+    )
+    table = done.stdout.split("Its tool calls\n\n")[1].split("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= most
+    words = re.sub(r"\s+", "", table)
+    assert "…" not in words
+    assert all(word in words for word in ("save_", "unattended", "saved"))
+
+
+TABLE = """
+import nbagent as nb
+@nb.tool(risk="mutating")
+def save_note(text: str) -> str:
+    "Save a note."
+    return "saved"
+script = [nb.call("save_note", text="The wingspan of the owl is 394 cm."), "Done."]
+approval = nb.Approval(when_unattended="allow")
+agent = nb.Agent(nb.models.Scripted(script), tools=[save_note], approval=approval)
+result = await agent.run("Note it.")
+result.to_pandas("tools", columns=["name", "args_json", "status", "decision_source", "result"])
+"""
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path):
+    _installed(tmp_path, ["6 * 7"])
+    (tmp_path / "file").touch()
+    for arguments in (["--output", "file/out.ipynb"], ["--folder", "file"], ["--output", "."]):
+        done = nbagent("quickstart", "--execute", *arguments, env=_package(tmp_path), cwd=tmp_path)
+        assert "name another file with --output" in failed(done)
+        assert "Running" not in done.stdout
+
+
+def test_git_ignores_the_folder_of_executed_notebooks():
+    ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    assert f"{cli.FOLDER}/" in ignored
+
+
+@pytest.mark.slow
 def test_a_kernel_that_dies_is_a_failure(tmp_path: Path):
     _installed(tmp_path, ["import os; os._exit(3)"])
     said = failed(nbagent("quickstart", "--execute", env=_package(tmp_path), cwd=tmp_path))
@@ -266,7 +332,8 @@ def test_the_kernel_is_this_interpreter_and_the_tagged_cells_are_printed(tmp_pat
     assert done.stderr == ""
     _, answer, tools = (part.strip() for part in done.stdout.split("\n\n", 2))
     assert answer == "The answer"
-    assert tools.split() == [sys.executable, "Its", "tool", "calls", "42"]
+    printed = tools.split("The executed notebook")[0].split()
+    assert printed == [sys.executable, "Its", "tool", "calls", "42"]
 
 
 def test_an_installed_package_copies_its_notebooks_once(
