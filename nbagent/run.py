@@ -159,7 +159,8 @@ class Run:
             ending, first = await self._run()
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits for the run
             self._ended = True
-            self._finished.set_exception(error)
+            with contextlib.suppress(InvalidStateError):  # it was lost, and is collected now
+                self._finished.set_exception(error)
             return
         self._ended = True
         log = self.session.log
