@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from nbagent import errors, gates, models
     from nbagent.agent import Agent
     from nbagent.assembly import DEFAULT_GATES, DEFAULT_REVIEWERS, Settings
+    from nbagent.bridge import allow_nested_asyncio
     from nbagent.events import Event
     from nbagent.frames import describe
     from nbagent.gates.permission import Approval
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from nbagent.messages import Call, Message, Text, Thinking, Usage
     from nbagent.models.scripted import call, reply
     from nbagent.result import Result
-    from nbagent.run import Run
+    from nbagent.run import Run, shutdown
     from nbagent.session import Session
     from nbagent.tools import tool
 
@@ -71,6 +72,7 @@ _WHERE = {
     "Usage": "messages",
     "Verdict": "interfaces.review",
     "allow": "interfaces.gate",
+    "allow_nested_asyncio": "bridge",
     "ask": "interfaces.gate",
     "call": "models.scripted",
     "deny": "interfaces.gate",
@@ -82,6 +84,7 @@ _WHERE = {
     "reply": "models.scripted",
     "rewrite": "interfaces.gate",
     "rule": "gates.rules",
+    "shutdown": "run",
     "tool": "tools",
 }
 
@@ -119,6 +122,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "allow",
+    "allow_nested_asyncio",
     "ask",
     "call",
     "deny",
@@ -130,6 +134,7 @@ __all__ = [
     "reply",
     "rewrite",
     "rule",
+    "shutdown",
     "tool",
 ]
 

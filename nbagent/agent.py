@@ -323,10 +323,13 @@ class Agent:
     def _assembled(self, settings: Settings | None) -> Plan:
         if settings is not None:
             spec = with_settings(self._spec, settings)
-            return assemble(spec, memory=self._memory, pool=bridge.tool_pool)
+            return self._assemble(spec)
         if self._plan is None:
-            self._plan = assemble(self._spec, memory=self._memory, pool=bridge.tool_pool)
+            self._plan = self._assemble(self._spec)
         return self._plan
+
+    def _assemble(self, spec: AgentSpec) -> Plan:
+        return assemble(spec, memory=self._memory, pool=bridge.tool_pool, cell=bridge.the_cell)
 
     def _start(  # noqa: PLR0917
         self,

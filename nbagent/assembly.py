@@ -24,7 +24,7 @@ from nbagent.gates.permission import Approval
 from nbagent.gates.rules import unknown_rules
 from nbagent.interfaces.checks import check_list, check_number, check_whole
 from nbagent.interfaces.model import Header, Model
-from nbagent.interfaces.plan import Budget, Chain, Facts, Plan, Recovery, Reminder
+from nbagent.interfaces.plan import Budget, CellThread, Chain, Facts, Plan, Recovery, Reminder
 from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
 from nbagent.keywords import record
@@ -236,6 +236,7 @@ def assemble(
     *,
     memory: AgentMemory,
     pool: Callable[[], Executor],
+    cell: Callable[[], CellThread],
 ) -> Plan:
     """The plan of one agent; pure."""
     tools = tuple(sorted(spec.tools, key=lambda t: t.name))
@@ -269,6 +270,7 @@ def assemble(
         render_error=error_text,
         in_wrong_place=in_wrong_place,
         pool=pool,
+        cell=cell,
     )
 
 

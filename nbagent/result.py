@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import orjson
 
@@ -15,7 +15,11 @@ from nbagent.messages import Message, Usage
 from nbagent.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from nbagent.frames import Wanted
     from nbagent.frames.explain import Explanation
@@ -168,6 +172,39 @@ class Result:
         from nbagent.frames import export
 
         return export(self.session.log, path, self._first, self._last)
+
+    def plot(
+        self,
+        kind: Literal["run", "context"] = "run",
+        *,
+        theme: Literal["auto", "light", "dark"] = "auto",
+        ax: Axes | Sequence[Axes] | None = None,
+    ) -> Figure:
+        """A figure of the run, which a cell shows as its value.
+
+        Parameters
+        ----------
+        kind
+            "run": the model, the tools and the person on a time axis, with the tokens used beneath.
+            "context": how large each request was, and of what it was made.
+        theme
+            "auto" has no background and colours for light and dark pages; "light", "dark" have one.
+        ax
+            Draw into these axes: for "run" two (lanes, tokens) or one for the lanes alone.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Not known to pyplot, so nothing has to be closed.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such kind or theme, or `ax` is something else than axes.
+        """
+        from nbagent.frames.figure import plot
+
+        return plot(self.session.log, kind, self._first, self._last, theme=theme, ax=ax)
 
     def explain(
         self, step: int | None = None, *, turn: int | None = None, attempt: int | None = None

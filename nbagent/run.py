@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import threading
@@ -21,18 +22,42 @@ from nbagent.keywords import check_keywords
 from nbagent.loop.driver import Ending, drive
 from nbagent.loop.state import RunState
 from nbagent.result import Result
-from nbagent.session import Session
+from nbagent.session import Session, close_all
 
-__all__ = ["Run"]
+__all__ = ["Run", "shutdown"]
 
 _inside: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
     "nbagent_inside", default=()
 )
 """Sessions of the runs that the caller is inside of: a run on one of them would wait for itself."""
 
-BEAT_S = 0.1
+BEAT_S, PIECE_S = 0.1, 0.03
+"""How often a wait looks around: for the stop button, and for clicks while a cell blocks."""
 
 _GOING: set[Run] = set()
+
+
+def shutdown(timeout_s: float = 2.0) -> None:
+    """Interrupt all runs, wait for their ends, and write and close all sessions that are files.
+
+    Runs by itself when the process exits.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds that all of it may take; what has not ended then is repaired by the next run.
+    """
+    end = time.monotonic() + timeout_s
+    going = list(_GOING)
+    for run in going:
+        run.interrupt("shutdown", by="disposed")
+    for run in going:
+        with contextlib.suppress(BaseException):  # its error was raised to whoever waits for it
+            run.result(max(end - time.monotonic(), 0))
+    close_all()
+
+
+atexit.register(shutdown)
 
 
 class Run:
@@ -134,7 +159,8 @@ class Run:
             ending, first = await self._run()
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits for the run
             self._ended = True
-            self._finished.set_exception(error)
+            with contextlib.suppress(InvalidStateError):  # it was lost, and is collected now
+                self._finished.set_exception(error)
             return
         self._ended = True
         log = self.session.log
@@ -204,18 +230,19 @@ class Run:
         waiter: asyncio.Future[Any]
         task = self._task if here is self._loop else None
         waiter = asyncio.wrap_future(self._finished) if task is None else asyncio.shield(task)
-        try:
-            if task is not None:
-                await waiter
-            else:
-                # The beat: the kernel's stop button does not wake a loop that has nothing to do.
-                while not waiter.done() and not self.lost():
-                    await asyncio.wait({waiter}, timeout=BEAT_S)
-        except asyncio.CancelledError:
-            if not self._finished.done():
-                self.interrupt("the one who waited was cancelled", by="outer")
-                await asyncio.wait({asyncio.wrap_future(self._finished)})
-            raise
+        with bridge.the_cell().waiting():
+            try:
+                if task is not None:
+                    await waiter
+                else:
+                    # The beat: the kernel's stop button does not wake a loop with nothing to do.
+                    while not waiter.done() and not self.lost():
+                        await asyncio.wait({waiter}, timeout=BEAT_S)
+            except asyncio.CancelledError:
+                if not self._finished.done():
+                    self.interrupt("the one who waited was cancelled", by="outer")
+                    await asyncio.wait({asyncio.wrap_future(self._finished)})
+                raise
         return self._outcome()
 
     def result(self, timeout: float | None = None) -> Result:
@@ -233,18 +260,23 @@ class Run:
             msg = "this would block the loop that the run needs: write `await run` instead"
             raise NestingError(msg)
         end = None if timeout is None else time.monotonic() + timeout
-        try:
-            while not self._finished.done() and not self.lost():
-                left = BEAT_S if end is None else min(BEAT_S, end - time.monotonic())
-                if left <= 0:
-                    msg = f"the run goes on after {timeout:g} s"
-                    raise TimeoutError(msg)
-                self._peek(left)
-        except KeyboardInterrupt:
-            self.interrupt("keyboard interrupt", by="outer")
-            while not self.done():
-                self._peek(BEAT_S)
-            raise
+        cell = bridge.the_cell()
+        with cell.waiting(blocked_for=self.session.id) as serve:
+            # In a kernel, or with something queued for this thread, the wait is cut into pieces.
+            piece = PIECE_S if bridge.in_kernel() else BEAT_S
+            try:
+                while not self._finished.done() and not self.lost():
+                    left = piece if end is None else min(piece, end - time.monotonic())
+                    if left <= 0:
+                        msg = f"the run goes on after {timeout:g} s"
+                        raise TimeoutError(msg)
+                    serve()
+                    self._peek(left)
+            except KeyboardInterrupt:
+                self.interrupt("keyboard interrupt", by="outer")
+                while not self.done():
+                    self._peek(BEAT_S)
+                raise
         return self._outcome()
 
     def _peek(self, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import orjson
 
@@ -25,11 +26,13 @@ from nbagent.stores.jsonl import JsonlStore
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from nbagent.frames import Wanted
     from nbagent.frames.explain import Explanation
 
-__all__ = ["RunQueue", "Session", "as_session"]
+__all__ = ["RunQueue", "Session", "as_session", "close_all"]
 
 
 class Waiter(Protocol):
@@ -179,7 +182,8 @@ class Session:
                 session = None
             if session is None:
                 session = cls._of(Log(store, sync=sync, cwd=_folder(), redact=secrets))
-                weakref.finalize(session, _let_go, session.log)
+                # Not at exit: runs that go on then are ended first (`nb.shutdown`).
+                weakref.finalize(session, _let_go, session.log).atexit = False
                 _OPEN[store.location] = session
             elif secrets:
                 session.log.redact = tuple(dict.fromkeys((*session.log.redact, *secrets)))
@@ -239,6 +243,18 @@ class Session:
 
         return export(self.log, path)
 
+    def plot(
+        self,
+        kind: Literal["run", "context"] = "run",
+        *,
+        theme: Literal["auto", "light", "dark"] = "auto",
+        ax: Axes | Sequence[Axes] | None = None,
+    ) -> Figure:
+        """A figure of all runs of the session; see `Result.plot`."""
+        from nbagent.frames.figure import plot
+
+        return plot(self.log, kind, theme=theme, ax=ax)
+
     def verify(self) -> Report:
         """Rebuild all that the model saw from the stored bytes, and say whether it holds.
 
@@ -297,6 +313,15 @@ def _path(given: str | os.PathLike[str]) -> str:
 def _outdated(session: Session) -> bool:
     """Whether nobody works on it and its file was removed or replaced."""
     return not session.queue.busy and not session.log.in_place
+
+
+def close_all() -> None:
+    """Write what is pending in all sessions that are files, and let others write to them."""
+    for session in list(_OPEN.values()):
+        _let_go(session.log)
+
+
+atexit.register(close_all)
 
 
 def _let_go(log: Log) -> None:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from nbagent.interfaces.review import Reviewer
 from nbagent.interfaces.tool import Arguments, Tool
 from nbagent.keywords import record
 
-__all__ = ["Budget", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
+__all__ = ["Budget", "CellThread", "Chain", "Facts", "Memory", "Plan", "Recovery", "Reminder"]
 
 
 @record(keywords=True)
@@ -124,6 +124,18 @@ class Memory(Protocol):
         ...
 
 
+class CellThread(Protocol):
+    """The notebook's own thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a function there as soon as the thread is free."""
+        ...
+
+    def run(self, coroutine: Coroutine[Any, Any, Any], owner: str) -> Future[Any]:
+        """Run a coroutine of that session on its loop; RuntimeError if it could not go on there."""
+        ...
+
+
 class Facts(NamedTuple):
     """What a reminder may know; plain numbers."""
 
@@ -177,3 +189,5 @@ class Plan:
     """Whether an error says that something belongs to another thread or event loop."""
     pool: Callable[[], Executor]
     """Threads for sync tools."""
+    cell: Callable[[], CellThread]
+    """The thread for tools with `where="cell"`."""

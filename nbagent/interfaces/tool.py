@@ -114,6 +114,9 @@ class Tool:
         The middle part of `ref`, for rules such as `allow files/*`.
     parallel
         Whether calls may run beside others; None = only if readonly. A function gets the arguments.
+    where
+        "cell" runs the body on the notebook's own thread and loop, for what was made in a cell
+        there and works nowhere else; "auto": async on the agent's loop, sync on a thread.
     timeout_s
         Seconds for one call; None = the time-out gate's own, 0 = none.
     tags
@@ -140,6 +143,7 @@ class Tool:
     risk: Risk = "unspecified"
     domain: str = "local"
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None
+    where: Literal["auto", "cell"] = "auto"
     timeout_s: float | None = None
     tags: tuple[str, ...] = ()
     preview: Callable[[dict[str, Any]], str | Diff] | None = None
@@ -156,6 +160,9 @@ class Tool:
             raise ToolDefinitionError(msg)
         if not callable(self.call):
             msg = f"tool `{self.name}`: call must be a function, not {type(self.call).__name__}"
+            raise ToolDefinitionError(msg)
+        if self.where not in ("auto", "cell"):
+            msg = f'tool `{self.name}`: where must be "auto" or "cell", not {self.where!r}'
             raise ToolDefinitionError(msg)
         number = isinstance(self.timeout_s, int | float) and not isinstance(self.timeout_s, bool)
         if self.timeout_s is not None and not (number and self.timeout_s >= 0):

@@ -111,7 +111,9 @@ async def _value(
     context: BodyContext | None,
 ) -> Any:
     """What the body gives, on the thread it belongs to."""
-    if call.tool.is_async:
+    if call.tool.is_async and call.tool.where == "cell":
+        value = await _in_cell(state, call, act)
+    elif call.tool.is_async:
         value = await act()
     else:
         value = await _on_thread(state, call, act, slot, context)
@@ -154,10 +156,17 @@ async def _on_thread(
 ) -> Any:
     """Run a sync body on a thread of ours; one that does not end when cancelled is abandoned."""
     run = contextvars.copy_context().run
-    future: Future[Any] = state.plan.pool().submit(run, _caught, act)
+    future: Future[Any]
+    begun = _nothing
+    if call.tool.where == "cell":
+        begun = _queued(state, call)
+        future = state.plan.cell().submit(run, _begun, state, begun, act)
+    else:
+        future = state.plan.pool().submit(run, _caught, act)
     try:
         ok, value = await asyncio.wrap_future(future)
     except asyncio.CancelledError:
+        begun()
         if future.cancelled():
             raise
         if context is None or not await _ends_by_itself(future, context):
@@ -169,6 +178,45 @@ async def _on_thread(
     if ok:
         return value
     raise value
+
+
+async def _in_cell(state: RunState, call: ToolCall, make: Callable[[], Any]) -> Any:
+    """Run an async body on the loop of the notebook's own thread."""
+    begun = _queued(state, call)
+
+    async def body() -> Any:
+        state.post(begun)
+        return await make()
+
+    try:
+        return await asyncio.wrap_future(state.plan.cell().run(body(), state.log.id))
+    finally:
+        begun()
+
+
+def _queued(state: RunState, call: ToolCall) -> Callable[[], None]:
+    """Stop the call's clock until its body begins; gives what to call then, on the run's thread."""
+    held = state.watchdog.of_task(asyncio.current_task())
+    for key in held:
+        state.watchdog.hold(key)
+    state.for_cell.add(call.key)
+
+    def begun() -> None:
+        state.for_cell.discard(call.key)
+        for key in held:
+            state.watchdog.resume(key)
+        held.clear()
+
+    return begun
+
+
+def _begun(state: RunState, begun: Callable[[], None], act: Callable[[], Any]) -> tuple[bool, Any]:
+    state.post(begun)
+    return _caught(act)
+
+
+def _nothing() -> None:
+    """The clock was not stopped."""
 
 
 async def _ends_by_itself(future: Future[Any], context: BodyContext) -> bool:
@@ -187,6 +235,8 @@ def _caught(act: Callable[[], Any]) -> tuple[bool, Any]:
     try:
         return True, act()
     except (StopIteration, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and _on_main_thread():
+            raise  # the person's own Ctrl-C, in a body with where="cell"
         return False, RuntimeError(f"{type(error).__name__}: {error}")
     except BaseException as error:  # noqa: BLE001 - raised again in the run's task
         return False, error

@@ -139,6 +139,11 @@ class Deadline(_Cancellable):
 
     __slots__ = ("_seconds", "_watchdog")
 
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task that is inside."""
+        return self._task
+
     def __init__(self, watchdog: Watchdog, seconds: float | None) -> None:
         super().__init__()
         self._watchdog, self._seconds = watchdog, seconds
@@ -167,11 +172,13 @@ class Deadline(_Cancellable):
 class Watchdog:
     """All deadlines of a run on one timer, which also ticks once a second."""
 
-    __slots__ = ("_at", "_deadlines", "_handle", "_loop", "_tick")
+    __slots__ = ("_at", "_deadlines", "_handle", "_held", "_loop", "_tick")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]) -> None:
         self._loop, self._tick = loop, tick
         self._deadlines: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._held: dict[object, tuple[float, Callable[[], None]]] = {}
+        """(seconds left, callback) of deadlines whose clock stands still."""
         self._handle: asyncio.TimerHandle | None = None
         self._at = 0.0
 
@@ -182,6 +189,7 @@ class Watchdog:
     def stop(self) -> None:
         """Forget all deadlines."""
         self._deadlines.clear()
+        self._held.clear()
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -198,6 +206,23 @@ class Watchdog:
     def clear(self, key: object) -> None:
         """Forget a deadline."""
         self._deadlines.pop(key, None)
+        self._held.pop(key, None)
+
+    def hold(self, key: object) -> None:
+        """Let the clock of a deadline stand still until `resume`."""
+        found = self._deadlines.pop(key, None)
+        if found is not None:
+            self._held[key] = (found[0] - self._loop.time(), found[1])
+
+    def resume(self, key: object) -> None:
+        """Let it go on."""
+        found = self._held.pop(key, None)
+        if found is not None:
+            self.set(key, *found)
+
+    def of_task(self, task: asyncio.Task[Any] | None) -> list[Deadline]:
+        """The deadlines that a task is inside of."""
+        return [key for key in self._deadlines if isinstance(key, Deadline) and key.task is task]
 
     def _arm(self, at: float) -> None:
         self._at = at

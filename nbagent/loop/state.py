@@ -93,6 +93,8 @@ class RunState:
         """Called after each answer; the scheduler sets it."""
         self.progress: dict[tuple[int, int, int], tuple[float, str]] = {}
         """Live progress by (turn, step, position)."""
+        self.for_cell: set[tuple[int, int, int]] = set()
+        """Calls that wait for the notebook's own thread."""
 
     # -- ways in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from nbagent.errors import ToolDefinitionError
 from nbagent.interfaces.tool import Diff, Risk, Tool
@@ -64,6 +64,7 @@ def tool(
     risk: Risk = "unspecified",
     domain: str = "local",
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None,
+    where: Literal["auto", "cell"] = "auto",
     timeout_s: float | None = None,
     tags: Iterable[str] = (),
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
@@ -78,6 +79,7 @@ def tool(
     risk: Risk = "unspecified",
     domain: str = "local",
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None,
+    where: Literal["auto", "cell"] = "auto",
     timeout_s: float | None = None,
     tags: Iterable[str] = (),
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
@@ -92,6 +94,7 @@ def tool(
     risk: Risk = "unspecified",
     domain: str = "local",
     parallel: bool | Callable[[dict[str, Any]], bool] | None = None,
+    where: Literal["auto", "cell"] = "auto",
     timeout_s: float | None = None,
     tags: Iterable[str] = (),
     preview: Callable[[dict[str, Any]], str | Diff] | None = None,
@@ -110,7 +113,7 @@ def tool(
         that fixes by keyword is not for the model to give).
     name, description
         What the model sees; None = the function's.
-    risk, domain, parallel, timeout_s, tags, preview
+    risk, domain, parallel, where, timeout_s, tags, preview
         As in `Tool`.
     needs_approval
         True makes an unspecified risk "mutating".
@@ -142,6 +145,7 @@ def tool(
         risk=risk,
         domain=domain,
         parallel=parallel,
+        where=where,
         timeout_s=timeout_s,
         tags=(tags,) if isinstance(tags, str) else tuple(tags),
         preview=preview,

@@ -92,8 +92,8 @@ def error_text(tool_name: str, error: BaseException, masked: Callable[[str], str
     if in_wrong_place(error):
         advice = (
             f"(`{tool_name}` uses something that belongs to the notebook's own thread or event "
-            "loop. Calling again will not help: tell the user to create that thing inside of the "
-            "tool's own function.)"
+            "loop. Calling again will not help: tell the user to define the tool with "
+            '`where="cell"`, or to create that thing inside of the tool\'s own function.)'
         )
     else:
         advice = (

@@ -122,15 +122,15 @@ async def test_a_sync_body_that_looks_ends_by_itself_when_the_run_is_stopped():
     @nb.tool(risk="mutating")
     def count(ctx: nb.ToolContext) -> str:
         """Count."""
-        began.set()
+        began.wait(5)
         while not ctx.cancelled:
             time.sleep(0.005)
         time.sleep(0.03)
         return "put away"
 
     for parallel in (False, True):
-        began = threading.Event()
         calls = [nb.call("count"), nb.call("count")] if parallel else [nb.call("count")]
+        began = threading.Barrier(1 + len(calls))
         tool = nb.Tool("count", "Count.", {}, count.call, risk="mutating", parallel=parallel)
         run = agent_of(calls, tools=[tool]).start("go")
         await asyncio.to_thread(began.wait, 5)

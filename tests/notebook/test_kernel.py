@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import KernelManager
+from kernels import Kernel
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,50 +35,9 @@ def agent_of(*replies, **settings):
 """
 
 
-class Kernel:
-    """A kernel and a client that runs cells."""
-
-    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
-        self.manager, self.client = manager, client
-
-    def start(self, code: str) -> str:
-        return self.client.execute(code, allow_stdin=False)
-
-    def wait(self, message_id: str) -> tuple[str, str]:
-        """(text printed or shown, name of the error)."""
-        text, error = "", ""
-        while True:
-            message: dict[str, Any] = self.client.get_iopub_msg(timeout=30)
-            if message["parent_header"].get("msg_id") != message_id:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "stream":
-                text += content["text"]
-            elif kind == "execute_result":
-                text += content["data"]["text/plain"]
-            elif kind == "error":
-                error = content["ename"]
-            elif kind == "status" and content["execution_state"] == "idle":
-                return text, error
-
-    def run(self, code: str) -> str:
-        text, error = self.wait(self.start(code))
-        assert not error, (error, text)
-        return text
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Kernel]:
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel()
-    client = manager.blocking_client()
-    client.start_channels()
-    client.wait_for_ready(timeout=60)
-    found = Kernel(manager, client)
-    found.run(SETUP)
-    yield found
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
+@pytest.fixture(scope="module", autouse=True)
+def set_up(kernel: Kernel) -> None:
+    kernel.run(SETUP)
 
 
 def test_each_door_works_in_a_cell_and_the_agent_runs_on_its_own_thread(kernel: Kernel):
@@ -119,12 +75,13 @@ def test_the_stop_button_ends_the_run_and_leaves_a_valid_session(
     """F-G6, F-B5."""
     kernel.run(f'session = nb.Session(); agent = agent_of(nb.call("{tool}", seconds=20), "x")')
     cell = kernel.start(code)
-    time.sleep(0.7)
+    kernel.until(lambda: cell.started, "the start of the cell")
+    kernel.settle(0.7)
     began = time.monotonic()
-    kernel.manager.interrupt_kernel()
-    _, name = kernel.wait(cell)
+    kernel.interrupt()
+    kernel.finish(cell)
     assert time.monotonic() - began < 1.5
-    assert name == error
+    assert cell.error == error
     assert kernel.run("session.verify().ok, session.events[-1].data.stop") == (
         "(True, 'interrupted')"
     )

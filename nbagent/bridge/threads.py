@@ -1,18 +1,17 @@
-"""Where things run: the loop thread, the threads for sync tools, and whether this is a kernel."""
+"""The loop thread, where agents live, and the threads for sync tools."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["ToolPool", "agent_loop", "in_kernel", "on_agent_loop", "tool_pool"]
+__all__ = ["ToolPool", "agent_loop", "on_agent_loop", "tool_pool"]
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -66,15 +65,6 @@ def tool_pool() -> ToolPool:
         if _pool is None:
             _pool = ToolPool(THREADS)
         return _pool
-
-
-def in_kernel() -> bool:
-    """Whether this process is a Jupyter kernel; imports nothing."""
-    module = sys.modules.get("IPython")
-    if module is None or "ipykernel" not in sys.modules:
-        return False
-    shell = module.get_ipython()
-    return getattr(shell, "kernel", None) is not None
 
 
 class ToolPool(Executor):
