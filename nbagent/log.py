@@ -526,8 +526,9 @@ def _header(line: bytes, place: str) -> dict[str, Any]:
             "update nbagent to read it"
         )
         raise FormatError(msg)
-    kinds = [type(value.get(key)) for key in ("nbagent", "id", "created")]
-    if version != FORMAT or kinds != [int, str, int] or type(value.get("cwd", "")) is not str:
+    fields = {"nbagent": int, "id": str, "created": int, "cwd": str}
+    whole = all(type(value.get(key, "")) is kind for key, kind in fields.items())
+    if version != FORMAT or not whole:
         msg = f"{place}: its first line is no header of a session log"
         raise FormatError(msg)
     return value
