@@ -527,7 +527,7 @@ def _header(line: bytes, place: str) -> dict[str, Any]:
         )
         raise FormatError(msg)
     fields = {"nbagent": int, "id": str, "created": int, "cwd": str}
-    whole = all(type(value.get(key, "")) is kind for key, kind in fields.items())
+    whole = all(type({"cwd": "", **value}.get(key)) is kind for key, kind in fields.items())
     if version != FORMAT or not whole:
         msg = f"{place}: its first line is no header of a session log"
         raise FormatError(msg)
