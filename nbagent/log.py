@@ -526,7 +526,7 @@ def _header(line: bytes, place: str) -> dict[str, Any]:
             "update nbagent to read it"
         )
         raise FormatError(msg)
-    kinds = [type(value.get(key)) for key in ("nbagent", "id", "created")]
+    kinds: list[Any] = [type(value.get(key)) for key in ("nbagent", "id", "created")]
     if version != FORMAT or kinds != [int, str, int] or type(value.get("cwd", "")) is not str:
         msg = f"{place}: its first line is no header of a session log"
         raise FormatError(msg)
