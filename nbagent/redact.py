@@ -73,7 +73,7 @@ class Mask:
     {'text': 'it is [secret APP_KEY]', 'n': 5}
     """
 
-    __slots__ = ("_encoded", "_marks", "_patterns", "_secrets", "_texts", "named")
+    __slots__ = ("_encoded", "_marks", "_patterns", "_secrets", "_texts", "by_line", "named")
 
     def __init__(self, secrets: Mapping[str, str], patterns: Sequence[Pattern]) -> None:
         self.named = dict(secrets)
@@ -82,7 +82,7 @@ class Mask:
         forms = [
             (form, f"[{name}]")
             for name, value in secrets.items()
-            for form in dict.fromkeys((value, _encodable(value)))
+            for form in {value, value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
         ]
         forms.sort(key=lambda item: -len(item[0]))
         self._secrets = [_Secret(form, mark, _encoded(form)) for form, mark in forms]
@@ -91,16 +91,13 @@ class Mask:
         self._patterns = [
             (pattern, f"[secret pattern {number}]") for number, pattern in enumerate(patterns, 1)
         ]
+        self.by_line = bool(patterns)
+        """Whether what streams must be looked through by whole lines."""
         marks = [secret.mark for secret in self._secrets] + [mark for _, mark in self._patterns]
         self._marks = re.compile("|".join(map(re.escape, marks)))
 
     def __repr__(self) -> str:
         return f"<Mask of {len(self._secrets)} values and {len(self._patterns)} patterns>"
-
-    @property
-    def by_line(self) -> bool:
-        """Whether what streams must be looked through by whole lines."""
-        return bool(self._patterns)
 
     def hits(self, encoded: bytes) -> bool:
         """Whether a JSON text may hold something to mask."""
@@ -383,10 +380,6 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 
 def _is_pattern(given: Any) -> bool:
     return isinstance(given, re.Pattern) and isinstance(cast("Pattern", given).pattern, str)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _encoded(text: str) -> bytes:

@@ -135,9 +135,9 @@ class _Batch:
             new = not slot.looked_at
             parse(state, slot)
             look_at(state, slot)  # of all, also of those that have a result: calls come in order
-            if slot.settled or slot.result is not None or slot is at:
+            if slot.settled or slot.result is not None or slot is at or slot.call is None:
                 continue
-            if slot.call is None or not (new or again):
+            if not (new or again):
                 continue
             call, decision = await decide(state, slot)
             if decision.action == "ask":
@@ -257,10 +257,8 @@ class _Batch:
             self.failure = self.failure or error
             result = aborted(slot)
         if slot.result is not None or self.over:  # it was given up: the result stands already
-            name = slot.called().name
-            state.notice(
-                "late-result", f"`{name}`, given up before, has ended: {result.text[:500]}"
-            )
+            text = f"`{slot.called().name}`, given up before, has ended: {result.text[:500]}"
+            state.notice("late-result", text)
             return
         slot.duration_ms = round((time.perf_counter() - began) * 1000, 1)
         slot.result, slot.running = result, None
@@ -388,14 +386,10 @@ class _Batch:
         if slot.call is None or not slot.started:
             return result
         for after in self.state.plan.chain(slot.call.tool).after:
-            try:
-                said: Any = (
-                    None
-                    if inspect.iscoroutinefunction(after)
-                    else after(slot.call, result, self.state.gates)
-                )
-            except Exception:  # noqa: BLE001 - the run ends already, with the first error
-                said = None
+            said: Any = None
+            with contextlib.suppress(Exception):  # the run ends already, with the first error
+                if not inspect.iscoroutinefunction(after):
+                    said = after(slot.call, result, self.state.gates)
             if not isinstance(said, ToolResult):
                 if inspect.iscoroutine(said):
                     said.close()
