@@ -241,6 +241,7 @@ class Agent:
 
     # -- changing the agent
 
+    @check_keywords("add_tool")
     def add_tool(self, tool: Tool | Callable[..., Any], *, replace: bool = False) -> Tool:
         """Add a tool for the runs to come.
 

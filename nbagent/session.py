@@ -115,6 +115,7 @@ class Session:
     (0, True)
     """
 
+    @check_keywords("Session")
     def __init__(self, *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
         self.log = Log(cwd=_folder(), redact=check_redact(redact))
         """The log behind the session; append-only."""

@@ -36,6 +36,8 @@ MISSPELLED: list[tuple[Callable[..., Any], tuple[Any, ...], str, str]] = [
         "sesion",
         "run_sync has no argument `sesion`: did you mean `session`",
     ),
+    (AGENT.add_tool, (f,), "replce", "add_tool has no argument `replce`: did you mean `replace`"),
+    (nb.Session, (), "redac", "Session has no argument `redac`: did you mean `redact`"),
     (AGENT.start, ("go",), "dep", "start has no argument `dep`: did you mean `deps`"),
     (nb.Budget, (), "max_token", "Budget has no argument `max_token`: did you mean `max_tokens`"),
     (nb.Approval, (), "rule", "did you mean `rules`"),

@@ -291,7 +291,8 @@ class _Gathered:
         """Write `attempt/end`; gives what is charged."""
         now = time.perf_counter()
         usage = self.spent
-        answered = finish not in ("error", "aborted") or self.pieces or self.blocks
+        # What is still held back by masking has its place in the order, too.
+        answered = finish not in ("error", "aborted") or self.order
         if usage is None and answered:
             usage = self._estimate()
         data = events.attempt_end(

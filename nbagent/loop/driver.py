@@ -140,7 +140,7 @@ async def _turn(state: RunState) -> Ending:
 
 
 def _out_of_time(state: RunState) -> dict[str, Any]:
-    used = round(time.monotonic() - state.started, 1)
+    used = round(time.monotonic() - state.started, 3)
     return events.reached("max_seconds", state.plan.budget.max_seconds or 0, used, "run")
 
 

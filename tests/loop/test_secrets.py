@@ -130,6 +130,28 @@ class Pieces:
         yield End("tool_calls" if answer.calls else "stop")
 
 
+class Stuck(Pieces):
+    """Sends the beginning of its answer, and nothing more."""
+
+    begun = False
+
+    async def stream(self, prepared: Prepared) -> AsyncIterator[Item]:
+        yield Delta(self.answers[0].text[: self.size], 0, "text")
+        self.begun = True
+        await asyncio.sleep(30)
+
+
+async def test_an_answer_interrupted_while_its_text_is_held_back_costs():
+    model = Stuck(9, nb.Message("assistant", KEY))
+    run = nb.Agent(model).start("go")
+    await until(lambda: model.begun)
+    run.interrupt()
+    result = await asyncio.wait_for(run, 5)
+    assert (result.stop_reason, result.text) == ("interrupted", "")
+    assert result.usage.total
+    assert result.usage.estimated
+
+
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 async def test_an_answer_in_pieces_is_masked_and_a_body_gets_what_the_model_wrote(size: int):
     parts = [
