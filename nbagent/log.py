@@ -421,6 +421,23 @@ class Log:
             return not self._displaced
         return not self._displaced and self.store.holds(self.header_line)
 
+    def catch_up(self) -> bool:
+        """Take in what others have written meanwhile; False if what was read before is changed.
+
+        Raises
+        ------
+        CorruptLogError
+            If what they left is damaged.
+        """
+        store = self.store
+        if store is None or self.writable or self.dirty or not store.changed():
+            return True
+        now = Log(store, clock=self.clock)
+        same = now.header_line == self.header_line and now.lines[: len(self)] == self.lines
+        if same and len(now) > len(self):
+            self._take_in(Stored(now.header_line, store.load().records[self._records :], now.torn))
+        return same
+
     # -- reading
 
     def _begin(self, header: bytes) -> None:

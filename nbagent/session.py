@@ -312,8 +312,9 @@ def _path(given: str | os.PathLike[str]) -> str:
 
 
 def _outdated(session: Session) -> bool:
-    """Whether nobody works on it and its file was removed or replaced."""
-    return not session.queue.busy and not session.log.in_place
+    """Whether nobody works on it and its file is another one now, or holds something else."""
+    log = session.log
+    return not session.queue.busy and not (log.in_place and log.catch_up())
 
 
 def close_all() -> None:

@@ -28,7 +28,7 @@ FIRST, LAST = 30, 30
 
 CELL_CHARS = 1000
 
-ROW_LINES = 5
+ROW_LINES = 8
 """Most lines of a row in a terminal."""
 
 

@@ -85,6 +85,10 @@ class Store(Protocol):
         """Whether the log with this header is still there; true where it can't be told."""
         ...
 
+    def changed(self) -> bool:
+        """Whether somebody else has written since this object read or wrote; false where it can't be told."""
+        ...
+
     def release(self) -> None:
         """Let others write."""
         ...

@@ -43,6 +43,8 @@ class JsonlStore:
         """Whether nothing stands behind them."""
         self._begun = False
         """Whether the file is known to hold a log."""
+        self._seen: tuple[int, int] | None = None
+        """Size and time of change of the file when it was read or written last."""
 
     @property
     def location(self) -> str:
@@ -52,6 +54,7 @@ class JsonlStore:
     def load(self) -> Stored:
         """Read the file; an unfinished last line or batch is reported, not read."""
         try:
+            self._seen = self._state()
             content = self.path.read_bytes()
         except FileNotFoundError:
             return Stored(None, [])
@@ -135,6 +138,8 @@ class JsonlStore:
         """Close the file and free the lock."""
         fd, self._fd = self._fd, None
         if fd is not None:
+            with contextlib.suppress(OSError):
+                self._seen = self._state()
             os.close(fd)
         self._lock.free()
 
@@ -148,6 +153,13 @@ class JsonlStore:
         except OSError:
             return True  # it can't be told; whoever reads it will say why
         return found == header + b"\n" and (self._fd is None or self._in_place())
+
+    def changed(self) -> bool:
+        """Whether somebody else has written to the file since it was read or written here."""
+        try:
+            return self._fd is None and self._state() != self._seen
+        except OSError:
+            return False  # whoever reads it will say why
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -166,6 +178,10 @@ class JsonlStore:
     def _cut_back(self) -> None:
         with contextlib.suppress(OSError):  # the next write tries again
             self._clear()
+
+    def _state(self) -> tuple[int, int]:
+        found = self.path.stat()
+        return found.st_size, found.st_mtime_ns
 
     def _in_place(self) -> bool:
         """Whether the path still leads to the file that is open."""

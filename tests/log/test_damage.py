@@ -74,6 +74,20 @@ def test_a_path_object_of_bytes_is_a_config_error():
         nb.Session.open(odd)
 
 
+def test_a_file_that_others_have_changed_is_read_anew_when_it_is_opened_again(path: Path):
+    session = nb.Session.open(path)
+    assert nb.Session.open(path) is session
+    whole = path.read_bytes()
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:9]))
+    again = nb.Session.open(path)
+    assert again is not session
+    assert len(again.events) < len(session.events)
+    again.close()
+    damaged(path, 5)
+    with pytest.raises(CorruptLogError):
+        nb.Session.open(path)
+
+
 def damaged(path: Path, line: int) -> None:
     lines = path.read_bytes().split(b"\n")
     lines[line - 1] = lines[line - 1].replace(b'"', b"'", 1)

@@ -274,7 +274,9 @@ def test_a_closed_session_goes_on_with_what_others_wrote(path: Path):
     session.close()
     with holder(path):
         pass
+    before = len(session.events)
     assert nb.Session.open(path) is session
+    assert len(session.events) > before
     agent_of("three").run_sync("hi", session=session)
     session.close()
     assert Log(JsonlStore(path)).lines == session.log.lines
