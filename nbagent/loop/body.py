@@ -142,7 +142,8 @@ def _failed(
             "wrong-place",
             call.name,
             f"`{call.name}` uses something that was made on another thread or event loop, and will "
-            f"fail each time: make that thing inside the function of the tool ({what:.300})",
+            f'fail each time: define the tool with where="cell", which runs it on the notebook\'s own '
+            f"thread, or make that thing inside the function of the tool ({what:.300})",
         )
     return ToolResult(text, status="error", error_type=type_ or type(error).__name__)
 

@@ -247,7 +247,7 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
         ref=call.ref,
         risk=call.risk,
         why=_masked(state, decision.why),
-        arguments=_masked(state, orjson.loads(call.canonical)),
+        arguments=_masked(state, orjson.loads(orjson.dumps(call.arguments))),
         description=_masked(state, call.tool.description),
         preview=_preview(state, call),
         rememberable=call.risk != "dangerous" and state.plan.remember is not None,

@@ -28,6 +28,7 @@ WRONG_PLACE = (
     r"\bevent loop is (?:already running|closed)\b",
     r"cannot be called from a running event loop",
     r"while another loop is running",
+    r"await wasn't used with future",  # a future of another loop, awaited for the second time
     r"can(?:no|')t call this from an async context",  # Django
     r"sync api inside the asyncio loop",  # Playwright
     # sqlite3 and Django, greenlet, COM, PyO3

@@ -129,6 +129,12 @@ def test_until_damage_changes_nothing_for_a_log_that_is_whole(path: Path):
     assert session.verify().ok
 
 
+def test_a_byte_order_mark_is_named(path: Path):
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    with pytest.raises(CorruptLogError, match="begins with a byte order mark"):
+        nb.Session.open(path)
+
+
 def test_rewritten_line_ends_are_named(path: Path):
     content = path.read_bytes()
     path.write_bytes(content.replace(b"\n", b"\r\n"))

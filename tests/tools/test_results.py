@@ -290,6 +290,7 @@ def test_an_error_of_the_wrong_loop_or_thread_names_the_way_out():
     [
         "Task <Task pending> got Future <Future pending> attached to a different loop",
         "The future belongs to a different loop than the one specified as the loop argument",
+        "await wasn't used with future",
         "<asyncio.locks.Lock object at 0x1 [unlocked]> is bound to a different event loop",
         "Cannot use AsyncMongoClient in different event loop.",
         "Non-thread-safe operation invoked on an event loop other than the current one",
