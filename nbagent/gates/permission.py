@@ -217,15 +217,13 @@ class _Resolver:
             with ctx.deadline(self.approval.timeout_s):
                 word = await _said(handler, call)
         except Exception as error:  # noqa: BLE001 - a handler that fails allows nothing
-            what = f"the approval handler failed ({type(error).__name__}: {error})"
-            return Decision("deny", what, source="handler")
+            return _failed(ctx, f"the approval handler failed ({type(error).__name__}: {error})")
         if word == "allow":
             return Decision("allow", source="handler")
         if word == "deny":
             return Decision("deny", "refused by the approval handler", source="handler")
         if word != "ask":
-            what = f"the approval handler gave {word!r}, not allow, deny or ask"
-            return Decision("deny", what, source="handler")
+            return _failed(ctx, f"the approval handler gave {word!r}, not allow, deny or ask")
         return self._person(call, ctx, reason)
 
     def _person(self, call: ToolCall, ctx: GateContext, reason: str) -> Decision:
@@ -242,6 +240,11 @@ class _Resolver:
             return Decision("allow", source="unattended")
         why = f"it needs approval ({reason}) and nobody can be asked"
         return Decision("deny", why, source="unattended")
+
+
+def _failed(ctx: GateContext, what: str) -> Decision:
+    ctx.tell("handler-failed", what)
+    return Decision("deny", what, source="handler")
 
 
 async def _said(handler: Handler, call: ToolCall) -> str:

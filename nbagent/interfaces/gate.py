@@ -265,6 +265,10 @@ class GateContext(Protocol):
         """Put something into the log (table notes); `data` must be plain JSON."""
         ...
 
+    def tell(self, kind: str, text: str) -> None:
+        """Something that a person must see: a notice and a line on screen, once in a run."""
+        ...
+
     def deadline(self, seconds: float | None) -> AbstractContextManager[Any]:
         """Let what runs inside end after so many seconds with `TimeoutError`; None = no limit."""
         ...

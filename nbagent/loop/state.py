@@ -361,6 +361,10 @@ class GateContext:
         """Put something into the log."""
         self._state.leave_note("gate", kind, data)
 
+    def tell(self, kind: str, text: str) -> None:
+        """Say something to the person, once in a run."""
+        self._state.tell_once(kind, text, text)
+
     def deadline(self, seconds: float | None) -> Deadline:
         """Let what runs inside end after so many seconds with `TimeoutError`."""
         return Deadline(self._state.watchdog, seconds)

@@ -99,6 +99,7 @@ class World:
     def note(self, kind: str, data: Any = None) -> None:
         """Nothing is noted."""
 
+    def tell(self, kind: str, text: str) -> None: ...
     def deadline(self, seconds: float | None) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
@@ -310,12 +311,17 @@ def says(word: Any) -> Any:
     "handler",
     [fails, takes_nothing, *[says(word) for word in (None, True, "ALLOW", "always_allow", b"")]],
 )
-async def test_a_handler_that_fails_or_gives_nonsense_allows_nothing(handler: Any):
+async def test_a_handler_that_fails_or_gives_nonsense_allows_nothing_and_is_told(
+    handler: Any, caplog: pytest.LogCaptureFixture
+):
     approval = nb.Approval(handler=handler)
     result = await run_twice(nb.call("act"), approval=approval, person=Person())
     assert list(result.tool_calls["decision_source"]) == ["handler"]
     assert list(result.tool_calls["status"]) == ["denied"]
     assert "the approval handler" in result.tool_calls["result"][0]
+    told = [e.data.text for e in result.events if e.type == "notice"]
+    assert len(told) == 1
+    assert told[0] in caplog.text
 
 
 async def test_an_async_handler_is_awaited():
