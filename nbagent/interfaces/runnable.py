@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from nbagent.interfaces.approver import AnswerWord, Question
 
-__all__ = ["Key", "Runnable", "Watched"]
-
-Key = tuple[int, int, int]
-"""(turn, step, position) of a call."""
+__all__ = ["Runnable"]
 
 
 class Runnable(Protocol):
@@ -49,42 +46,4 @@ class Runnable(Protocol):
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end, from another thread."""
-        ...
-
-
-class Watched(Runnable, Protocol):
-    """A run as its panel sees it; all of it may be called from any thread."""
-
-    @property
-    def session(self) -> Any:
-        """The session: `id`, `location`."""
-        ...
-
-    def lines(self, start: int = 0) -> Sequence[bytes]:
-        """Canonical lines of the run's events so far, from its `start`-th on."""
-        ...
-
-    def progress(self) -> Mapping[Key, tuple[float, str]]:
-        """What running tools report: (share done, text)."""
-        ...
-
-    def waiting_for_cell(self) -> Collection[Key]:
-        """Calls that wait for the notebook's own thread."""
-        ...
-
-    def check(self, question_id: str, arguments: dict[str, Any]) -> str:
-        """Why these arguments don't fit the tool that is asked about; empty if they do."""
-        ...
-
-    def remembered(self) -> Sequence[Mapping[str, Any]]:
-        """The "always" answers in force: id, name, ref, decision."""
-        ...
-
-    def forget(self, id: str) -> int:
-        """Revoke one of them; gives how many."""
-        ...
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What ended the run, if it failed."""
         ...
