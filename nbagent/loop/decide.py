@@ -239,8 +239,6 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
     }
     if limit is not None:
         data["expires"] = state.log.clock() + int(limit * 1000)
-    state.log.append("approval/asked", data)
-    state.log.flush()
     question = Question(
         id=id_,
         name=call.name,
@@ -253,7 +251,7 @@ def put_question(state: RunState, call: ToolCall, decision: Decision) -> None:
         rememberable=call.risk != "dangerous" and state.plan.remember is not None,
         expires_ms=data.get("expires"),
     )
-    state.ask(question, call)
+    state.ask(question, call, data)
 
 
 def _masked(state: RunState, value: Any) -> Any:

@@ -185,10 +185,13 @@ class RunState:
 
     # -- questions
 
-    def ask(self, question: Question, call: ToolCall) -> None:
-        """Open a question: to the channel, with a deadline."""
+    def ask(self, question: Question, call: ToolCall, event: dict[str, Any]) -> None:
+        """Open a question: in the log, to the channel, with a deadline."""
         waiting = Open(question, call)
+        # Who reads the event, on whatever thread, looks for the question at once.
         self.questions[question.id] = waiting
+        self.log.append("approval/asked", event)
+        self.log.flush()
         limit = self.plan.question_timeout_s
         if limit is not None:
             expired = Answer("deny", f"nobody answered within {limit:g} s")

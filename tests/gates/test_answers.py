@@ -745,6 +745,27 @@ async def test_an_approver_sees_what_the_tool_does_and_what_it_shows_of_itself()
     )
 
 
+def test_a_question_is_pending_as_soon_as_its_event_is_seen():
+    seen: list[int] = []
+
+    async def look(run: nb.Run) -> None:
+        async for event in run.events():
+            if event.type == "approval/asked":
+                seen.append(len(run.pending()))
+                run.answer(run.pending()[0].id, "allow")
+
+    @nb.tool(risk="mutating", preview=lambda a: f"{time.sleep(0.05)}")
+    def save(x: int) -> str:
+        """Save."""
+        return "saved"
+
+    agent = nb.Agent(nb.models.Scripted([nb.call("save", x=1), "Done."]), tools=[save])
+    run = agent.start("go", ui=nb.ByHand())
+    asyncio.run(look(run))
+    assert seen == [1]
+    assert run.result().text == "Done."
+
+
 async def test_a_preview_that_fails_is_told_and_the_question_stands():
     @nb.tool(risk="mutating", preview=lambda a: str(1 / 0))
     def act() -> str:
