@@ -203,7 +203,6 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 """On Windows, a file would turn line ends into two characters otherwise."""
 
 _MARK = b"\xef\xbb\xbf"
-MARKED = "it begins with a byte order mark, which some editors add: remove these three bytes"
 
 _WRITERS: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
 
@@ -228,8 +227,8 @@ def _split(content: bytes, path: Path) -> tuple[Stored, int]:
     lines = content[:end].split(b"\n")[:-1]
     first = lines[0] if lines else content
     if first.startswith(_MARK):
-        msg = f"{path} can't be read: {MARKED}"
-        raise CorruptLogError(msg, what=MARKED)
+        msg = f"{path} can't be read as a session log: it begins with a byte order mark, which some editors add: remove these three bytes"
+        raise FormatError(msg)
     if not first.startswith(b'{"nbagent":'[: len(content)]):
         msg = (
             f'{path} is no session log of nbagent: its first line does not begin with {{"nbagent":. '
