@@ -131,7 +131,7 @@ def test_until_damage_changes_nothing_for_a_log_that_is_whole(path: Path):
 
 def test_a_byte_order_mark_is_named(path: Path):
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    with pytest.raises(CorruptLogError, match="begins with a byte order mark"):
+    with pytest.raises(FormatError, match="begins with a byte order mark"):
         nb.Session.open(path)
 
 
